@@ -1,0 +1,61 @@
+"""
+The one place that looks at versions and at TRL's private methods.
+
+[`STAPOTrainer`] overrides or calls a handful of `GRPOTrainer`'s methods. They are private and have changed before, so
+their signatures are compared with the tested ones when the trainer is built, and `tests/test_compat.py` pins what a
+signature does not show.
+"""
+
+import inspect
+import sys
+from importlib.metadata import version
+
+
+TESTED_TRL = ">=1.16,<1.17"
+
+# Method of GRPOTrainer -> parameters that the overrides rely on
+HOOKS = {
+    "get_batch_samples": ["self", "epoch_iterator", "num_batches", "device"],
+    "_prepare_inputs": ["self", "generation_batch"],
+    "_generate_and_score_completions": ["self", "inputs"],
+    "_calculate_rewards": ["self", "inputs", "prompts", "completions", "completion_ids_list"],
+    "_get_per_token_logps_and_entropies": [
+        "self",
+        "model",
+        "input_ids",
+        "attention_mask",
+        "logits_to_keep",
+        "batch_size",
+        "compute_entropy",
+        "compute_aux_loss",
+    ],
+    "_compute_loss": ["self", "model", "inputs"],
+    "compute_loss": ["self", "model", "inputs", "return_outputs", "num_items_in_batch"],
+}
+
+
+def check_base_trainer(base: type) -> None:
+    """
+    Refuse a `GRPOTrainer` that the overrides were not written for.
+
+    Args:
+        base (`type`):
+            The class that [`STAPOTrainer`] inherits from.
+
+    Raises:
+        `RuntimeError`: if Unsloth is loaded, whose generated trainer computes no entropies, or if one of the methods
+        that the overrides rely on is missing or has other parameters.
+    """
+    if "unsloth" in sys.modules or "unsloth" in f"{base.__module__}.{base.__qualname__}".lower():
+        raise RuntimeError(
+            f"STAPOTrainer cannot silence tokens where Unsloth has patched TRL (GRPOTrainer comes from {base.__module__}), "
+            "because its forward returns no entropies: run the script without importing unsloth."
+        )
+    for name, expected in HOOKS.items():
+        method = getattr(base, name, None)
+        found = list(inspect.signature(method).parameters)[: len(expected)] if method is not None else None
+        if found != expected:
+            raise RuntimeError(
+                f"`GRPOTrainer.{name}` has the parameters {found} in trl {version('trl')}, but STAPOTrainer was written "
+                f"for {expected}: install trl{TESTED_TRL}."
+            )

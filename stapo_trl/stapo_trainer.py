@@ -1,0 +1,364 @@
+"""
+[`STAPOTrainer`]: TRL's GRPOTrainer with a mask over spurious tokens.
+
+What differs from GRPO is the keep mask that `compute_loss` multiplies into the loss. The other overrides exist because
+the mask needs the whole mini-batch before its first backward pass: a mini-batch is one optimizer step, TRL cuts it into
+micro-batches on several processes (a *window* below), and the entropy quantile is taken over all of them.
+"""
+
+import inspect
+import textwrap
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+from trl import GRPOConfig, GRPOTrainer
+from trl.models.utils import disable_gradient_checkpointing
+from trl.trainer.utils import get_config_model_id
+
+from . import s2t
+from ._compat import check_base_trainer
+from .collectives import gather_ragged, sum_over_processes
+from .dropout import get_rng_state, has_dropout, replay
+from .preflight import check_dataset, check_reward_columns
+from .stapo_config import STAPOConfig
+
+
+class _Silencing(NamedTuple):
+    """What a micro-batch of a longer window carries to `compute_loss`."""
+
+    keep_mask: torch.Tensor  # (B, T) boolean, True = trained
+    num_kept: float  # tokens of the whole window and all processes
+    num_valid: float  # the same, silenced ones included
+    rng_state: tuple[torch.Tensor, ...] | None  # of the generators when the micro-batch was scored
+    is_last: bool  # of its window
+
+
+class STAPOTrainer(GRPOTrainer):
+    r"""
+    Trainer for Spurious-Token-Aware Policy Optimization, [STAPO](https://huggingface.co/papers/2602.15620): GRPO in
+    which improbable, low-entropy tokens of correct responses leave both the sum of the loss and its normaliser (fifth
+    version of the paper, section on S2T).
+
+    It is used exactly as [`~trl.GRPOTrainer`], with [`STAPOConfig`] in place of [`~trl.GRPOConfig`]. The probability
+    and the entropy are those of the current policy in the trainer's own forward pass, after the sampling temperature.
+    In a mini-batch that is cut into several micro-batches, the responses with a positive advantage are scored once more
+    without gradients before the first backward pass; a mini-batch of one micro-batch costs no extra forward.
+
+    With several optimizer steps per generation, TRL divides each step of the `dapo`, `cispo` and `vespo` losses by the
+    *average* token count of the steps. That convention is kept, and scaled by the share of tokens kept in this step.
+
+    Args:
+        model, reward_funcs, train_dataset, and every other argument:
+            As in [`~trl.GRPOTrainer`], in the same order.
+        args ([`STAPOConfig`] or [`~trl.GRPOConfig`], *optional*):
+            Configuration. A plain `GRPOConfig` is accepted and trained with STAPO's default thresholds.
+
+    Raises:
+        `ValueError`: if the dataset has no prompt column, lacks a column that a reward function asks for, or holds
+        fewer prompts than one generation batch.
+        `RuntimeError`: if TRL was patched by Unsloth, or changed one of the methods this class relies on.
+
+    Example:
+
+    ```python
+    from datasets import load_dataset
+    from stapo_trl import STAPOConfig, STAPOTrainer
+    from stapo_trl.rewards import math_accuracy_reward
+
+    trainer = STAPOTrainer(
+        model="Qwen/Qwen3-0.6B-Base",
+        reward_funcs=math_accuracy_reward,
+        args=STAPOConfig(output_dir="run"),
+        train_dataset=load_dataset("trl-lib/DeepMath-103K", split="train"),
+    )
+    trainer.train()
+    ```
+    """
+
+    _tag_names = ["trl", "stapo"]
+    _name = "STAPO"
+    _paper = {
+        "title": "STAPO: Stabilizing Reinforcement Learning for LLMs by Silencing Rare Spurious Tokens",
+        "id": "2602.15620",
+        # docstyle-ignore
+        "citation": textwrap.dedent("""\
+            @article{liu2026stapo,
+                title        = {{STAPO: Stabilizing Reinforcement Learning for LLMs by Silencing Rare Spurious Tokens}},
+                author       = {Shiqi Liu and Zeyu He and Guojian Zhan and Letian Tao and Zhilong Zheng and Jiang Wu and Yinuo Wang and Yang Guan and Kehua Sheng and Bo Zhang and Keqiang Li and Jingliang Duan and Shengbo Eben Li},
+                year         = 2026,
+                eprint       = {arXiv:2602.15620},
+            }"""),
+    }
+
+    def __init__(
+        self,
+        model: str | PreTrainedModel | nn.Module,
+        reward_funcs: Callable | str | PreTrainedModel | list | None = None,
+        args: GRPOConfig | None = None,
+        train_dataset=None,
+        *more,
+        **kwargs,
+    ):
+        check_base_trainer(GRPOTrainer)
+        if args is None:
+            model_name = model if isinstance(model, str) else get_config_model_id(model.config)
+            args = STAPOConfig(f"{model_name.split('/')[-1]}-STAPO")
+        for field in fields(STAPOConfig):
+            if field.name.startswith("s2t_"):
+                setattr(self, field.name, getattr(args, field.name, field.default))
+        self.silences = self.s2t_prob_threshold > 0.0
+
+        # Other sources of prompts or columns than the dataset are TRL's to check
+        if kwargs.get("environment_factory") is None and kwargs.get("rollout_func") is None:
+            check_dataset(train_dataset, args)
+            check_reward_columns(train_dataset, reward_funcs)
+
+        self._micro_batches = []  # raw micro-batches of a window that is not scored yet
+        self._window = deque()  # scored inputs of the current window, in order
+        self._forward = None  # [] while a loss is computed, then [the result of its one forward]
+        self._first_scores = None  # [] while completions are generated, then [TRL's scores of the old policy]
+        self._forward_stats = []  # sums of each micro-batch of a window so far, for the metrics
+        super().__init__(model, reward_funcs, args, train_dataset, *more, **kwargs)
+        self._has_dropout = has_dropout(self.model)
+
+    # ---- The loss -------------------------------------------------------------------------------------------------
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        """GRPO's loss over the tokens that are kept: silenced tokens leave the sum and the normaliser."""
+        if not self.silences or return_outputs:
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+
+        inputs = dict(inputs)
+        silencing = inputs.pop("silencing", None)
+        loss_mask = _loss_mask(inputs)
+        self._forward = []
+        try:
+            if silencing is None:
+                # A window of one micro-batch: the forward of the loss runs first, and the parent is handed its result
+                logps, entropies, _ = self._score_tokens(model, inputs, compute_aux_loss=self.aux_loss_enabled)
+                (keep_mask,), kept, valid = self._keep_masks([inputs], [(logps, entropies)])
+                silencing = _Silencing(keep_mask, kept, valid, rng_state=None, is_last=True)
+            # The completion mask is also the attention mask, so the loss is masked through the other factor of TRL's
+            # loss mask. The kept count is rounded once, from float64.
+            inputs["tool_mask"] = inputs.get("tool_mask", 1) * silencing.keep_mask.to(loss_mask.dtype)
+            num_items = inputs["num_items_in_batch"].item() * silencing.num_kept / max(silencing.num_valid, 1)
+            inputs["num_items_in_batch"] = torch.tensor(num_items, device=loss_mask.device)
+            with replay(silencing.rng_state, self.accelerator.device):
+                loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+            self._log_forward(*self._forward[0][:2], loss_mask, silencing.is_last)
+        finally:
+            self._forward = None
+        return loss
+
+    def _get_per_token_logps_and_entropies(self, model, *args, **kwargs):
+        """TRL's forward, shared by all who need the same one: the mask, the loss, and the metrics."""
+        if self._forward:
+            return self._forward[0]
+        if self._first_scores == [] and model is self.model:
+            kwargs["compute_entropy"] = True
+        result = super()._get_per_token_logps_and_entropies(model, *args, **kwargs)
+        if kwargs.get("compute_entropy") and result[1] is None:
+            raise RuntimeError(
+                "The forward pass returned no entropies, which STAPO needs: GRPOTrainer was patched (by Unsloth?), so "
+                "run the script without that patch."
+            )
+        for memo in (self._forward, self._first_scores):
+            if memo == []:
+                memo.append(result)
+        return result
+
+    def _score_tokens(self, model, inputs, compute_aux_loss=False):
+        """The forward that TRL's loss makes: log-probs (B, T), entropies (B, T) in nats, auxiliary loss or None."""
+        parameters = inspect.signature(GRPOTrainer._get_per_token_logps_and_entropies).parameters
+        return self._get_per_token_logps_and_entropies(
+            model,
+            torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1),
+            torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1),
+            inputs["completion_ids"].size(1),
+            compute_entropy=True,
+            compute_aux_loss=compute_aux_loss,
+            **{name: inputs[name] for name in parameters if name in inputs},  # image tensors
+        )
+
+    # ---- The window -----------------------------------------------------------------------------------------------
+
+    def get_batch_samples(self, epoch_iterator: Iterator, num_batches: int, device: torch.device):
+        """Called once per optimizer step, before its first micro-batch: remembers which micro-batches it has."""
+        batch_samples, num_items_in_batch = super().get_batch_samples(epoch_iterator, num_batches, device)
+        self._window.clear()
+        self._forward_stats = []
+        self._micro_batches = batch_samples if self.silences and len(batch_samples) > 1 else []
+        return batch_samples, num_items_in_batch
+
+    def _prepare_inputs(self, generation_batch):
+        if not self.model.training:
+            return super()._prepare_inputs(generation_batch)
+        if self._micro_batches:
+            micro_batches, self._micro_batches = self._micro_batches, []
+            self._window.extend(self._prepare_window(micro_batches))
+        return self._window.popleft() if self._window else super()._prepare_inputs(generation_batch)
+
+    def _prepare_window(self, micro_batches: list) -> list[dict[str, Any]]:
+        """The inputs of a whole window, each with its keep mask. No weight changes before they are all used."""
+        first_step = self._step
+        try:
+            inputs = []
+            for offset, micro_batch in enumerate(micro_batches):
+                self._step = first_step + offset  # tells TRL when to generate, and which slice comes next
+                inputs.append(super()._prepare_inputs(micro_batch))
+        finally:
+            self._step = first_step
+
+        with torch.no_grad(), disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
+            rng_states, scores = [], []
+            for batch in inputs:
+                rng_states.append(get_rng_state(self.accelerator.device) if self._has_dropout else None)
+                scores.append(self._score_candidates(batch))
+        keep_masks, kept, valid = self._keep_masks(inputs, scores)
+        last = len(inputs) - 1
+        return [
+            {**batch, "silencing": _Silencing(keep_mask, kept, valid, rng_state, is_last=index == last)}
+            for index, (batch, keep_mask, rng_state) in enumerate(zip(inputs, keep_masks, rng_states, strict=True))
+        ]
+
+    def _score_candidates(self, inputs) -> tuple[torch.Tensor, torch.Tensor]:
+        """
+        Log-probs and entropies (B, T) of the current policy; zero (never a candidate) in responses left out.
+
+        Only responses with a positive advantage can hold candidates. With dropout every response is scored, so that
+        the loss, replayed from the same generator state, sees the same dropout masks.
+        """
+        if "old_entropies" in inputs and inputs["generated_at"] == self.state.global_step and not self._has_dropout:
+            return inputs["old_per_token_logps"], inputs["old_entropies"]  # the policy has not moved since
+        text = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
+        if self._has_dropout or self.s2t_entropy_population == "all" or inputs.get("num_images") is not None:
+            return self._score_tokens(self.model, inputs)[:2]
+
+        advantages = inputs["advantages"]
+        rows = (advantages > s2t.MIN_ADVANTAGE).reshape(len(advantages), -1).any(1).nonzero().squeeze(1)
+        logps = torch.zeros(inputs["completion_ids"].shape, device=rows.device)
+        entropies = torch.zeros_like(logps)
+        if len(rows) > 0:
+            batch = {name: inputs[name][rows] for name in text}
+        elif self.accelerator.num_processes > 1:
+            # The forward of a sharded model is collective: a rank with nothing to score makes the cheapest one
+            batch = {name: inputs[name][:1, -1:] if "prompt" in name else inputs[name][:1, :1] for name in text}
+        else:
+            return logps, entropies
+        scores = self._score_tokens(self.model, batch)
+        if len(rows) > 0:
+            logps, entropies = logps.to(scores[0].dtype), entropies.to(scores[1].dtype)
+            logps[rows], entropies[rows] = scores[0], scores[1]
+        return logps, entropies
+
+    def _generate_and_score_completions(self, inputs):
+        """Keeps the entropies where TRL scores the completions under the policy that generated them anyway."""
+        if not (self.silences and self.model.training):
+            return super()._generate_and_score_completions(inputs)
+        self._first_scores = []
+        try:
+            output = super()._generate_and_score_completions(inputs)
+            for logps, entropies, _ in self._first_scores:
+                if output.get("old_per_token_logps") is logps:
+                    output["old_entropies"] = entropies
+                    output["generated_at"] = torch.tensor(self.state.global_step)
+        finally:
+            self._first_scores = None
+        return output
+
+    # ---- The mask over all micro-batches and processes ------------------------------------------------------------
+
+    def _keep_masks(self, inputs: list[dict], scores: list[tuple]) -> tuple[list[torch.Tensor], float, float]:
+        """
+        Silence the spurious tokens of one mini-batch, and log what was silenced.
+
+        Args:
+            inputs (`list[dict]`):
+                This process's micro-batches.
+            scores (`list[tuple[torch.Tensor, torch.Tensor]]`):
+                Log-probs (B, T) and entropies (B, T) of each.
+
+        Returns:
+            The keep mask (B, T) of each micro-batch, and how many valid tokens of all processes are kept, and are.
+        """
+        logps, entropies = zip(*[(logps.detach(), entropies.detach()) for logps, entropies in scores], strict=True)
+        loss_masks = [_loss_mask(batch).bool() for batch in inputs]
+        candidates = [
+            s2t.find_candidates(logp, entropy, batch["advantages"], mask, self.s2t_prob_threshold)
+            for logp, entropy, batch, mask in zip(logps, entropies, inputs, loss_masks, strict=True)
+        ]
+        local_entropies = [entropy[candidate] for entropy, candidate in zip(entropies, candidates, strict=True)]
+        all_entropies, own = gather_ragged(self.accelerator, torch.cat(local_entropies))
+
+        population, random_keys = all_entropies, None
+        if self.s2t_entropy_population == "all":
+            valid = [e[mask & e.isfinite()] for e, mask in zip(entropies, loss_masks, strict=True)]
+            population, _ = gather_ragged(self.accelerator, torch.cat(valid))
+        if self.s2t_selection == "random":
+            seed = self.args.seed + self.state.global_step
+            keys = [s2t.token_keys(x["completion_ids"], seed)[c] for x, c in zip(inputs, candidates, strict=True)]
+            random_keys, _ = gather_ragged(self.accelerator, torch.cat(keys))
+
+        threshold = s2t.entropy_threshold(population, self.s2t_entropy_quantile)
+        all_silenced = s2t.select_silenced(all_entropies, threshold, self.s2t_selection, random_keys)
+        silenced = all_silenced[own].split([len(x) for x in local_entropies])
+
+        keep_masks = []
+        for candidate, part in zip(candidates, silenced, strict=True):
+            keep_mask = torch.ones_like(candidate)
+            keep_mask[candidate] = ~part
+            keep_masks.append(keep_mask)
+
+        silenced_probs = [logp[~keep].exp().sum() for logp, keep in zip(logps, keep_masks, strict=True)]
+        num_valid, sum_probs = sum_over_processes(
+            self.accelerator, [sum(mask.sum() for mask in loss_masks), sum(silenced_probs)]
+        )
+        num_silenced = int(all_silenced.sum())
+        metrics = self._metrics["train" if self.model.training else "eval"]
+        if num_valid > 0:
+            metrics["s2t/silenced_share"].append(num_silenced / num_valid)
+            metrics["s2t/candidate_share"].append(len(all_entropies) / num_valid)
+        if threshold.isfinite():
+            metrics["s2t/entropy_threshold"].append(threshold.item())
+        if num_silenced > 0:
+            metrics["s2t/silenced_prob"].append(sum_probs / num_silenced)
+            metrics["s2t/silenced_entropy"].append(all_entropies[all_silenced].mean().item())
+        return keep_masks, num_valid - num_silenced, num_valid
+
+    def _log_forward(self, logps, entropies, loss_mask, is_last: bool) -> None:
+        """Log what only the loss's forward shows, as it covers every valid token; once per window."""
+        entropies = entropies.detach()
+        finite = logps.isfinite() & entropies.isfinite()
+        seen = loss_mask.bool() & finite
+        self._forward_stats += [torch.where(seen, entropies, 0).sum(), seen.sum(), (loss_mask.bool() & ~finite).sum()]
+        if is_last:
+            stats = [sum(self._forward_stats[i::3]) for i in range(3)]
+            sum_entropy, num_finite, num_nonfinite = sum_over_processes(self.accelerator, stats)
+            self._forward_stats = []
+            metrics = self._metrics["train" if self.model.training else "eval"]
+            metrics["s2t/nonfinite"].append(num_nonfinite)
+            if num_finite > 0:
+                metrics["s2t/entropy"].append(sum_entropy / num_finite)
+
+    # ---- Rewards ----------------------------------------------------------------------------------------------------
+
+    def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
+        rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        # TRL turns an infinite reward into a group of zero advantages without a word
+        if rewards_per_func.isinf().any():
+            name = self.reward_func_names[int(rewards_per_func.isinf().any(0).nonzero()[0])]
+            raise ValueError(
+                f"The reward function '{name}' returned an infinite reward. Return a finite number, or None for a "
+                "completion that cannot be scored."
+            )
+        return rewards_per_func
+
+
+def _loss_mask(inputs: dict[str, Any]) -> torch.Tensor:
+    """(B, T), 1 for the tokens that TRL's loss counts."""
+    return inputs["completion_mask"] * inputs.get("tool_mask", 1)
