@@ -8,7 +8,7 @@ micro-batches on several processes (a *window* below), and the entropy quantile 
 
 import inspect
 import textwrap
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from typing import Any, NamedTuple
@@ -118,6 +118,7 @@ class STAPOTrainer(GRPOTrainer):
             check_dataset(train_dataset, args)
             check_reward_columns(train_dataset, reward_funcs)
 
+        self.silenced_token_ids = Counter()  # of this process, in training
         self._micro_batches = []  # raw micro-batches of a window that is not scored yet
         self._window = deque()  # scored inputs of the current window, in order
         self._forward = None  # [] while a loss is computed, then [the result of its one forward]
@@ -313,6 +314,9 @@ class STAPOTrainer(GRPOTrainer):
             keep_mask = torch.ones_like(candidate)
             keep_mask[candidate] = ~part
             keep_masks.append(keep_mask)
+        if self.model.training:
+            for batch, keep_mask in zip(inputs, keep_masks, strict=True):
+                self.silenced_token_ids.update(batch["completion_ids"][~keep_mask].tolist())
 
         silenced_probs = [logp[~keep].exp().sum() for logp, keep in zip(logps, keep_masks, strict=True)]
         num_valid, sum_probs = sum_over_processes(
