@@ -34,8 +34,15 @@ REASON = re.compile(
 )
 
 
-def _visible(response: str) -> str | None:
-    """The part after the thinking; `None` while the thinking is unfinished."""
+def visible_part(response: str) -> str | None:
+    """The part of a response after its thinking; `None` if the thinking never ends.
+
+    Example:
+    ```python
+    >>> visible_part("<think>2+3</think>5"), visible_part("<think>2+3")
+    ('5', None)
+    ```
+    """
     if "<" not in response:
         return response
     closings = list(CLOSING.finditer(response))
@@ -96,14 +103,9 @@ def _stated(text: str) -> str | None:
     tags = ANSWER_TAG.findall(text)
     if tags:
         return _trim(tags[-1])
-    found = None
-    for found in MARKER.finditer(text):
-        pass
-    heading = None
-    for heading in HEADING.finditer(text, found.end() if found else 0):
-        pass
-    found = heading or found
+    found = [*MARKER.finditer(text), *HEADING.finditer(text)]
     if found:
+        found = max(found, key=lambda match: match.end())
         rest = text[found.end() :].lstrip(" \t*_:：")
         if not rest.strip():
             return None
@@ -136,6 +138,19 @@ def _trim(text: str) -> str | None:
     return None if NOTHING.fullmatch(text) else text
 
 
+def last_box(text: str) -> str | None:
+    r"""The raw content of the last box, `None` if there is none or it is cut off; for exact matching.
+
+    Example:
+    ```python
+    >>> last_box(r"\boxed{1} or \boxed{ 2 }"), last_box(r"\boxed{1} or \boxed{2")
+    (' 2 ', None)
+    ```
+    """
+    boxes = _boxes(text)
+    return boxes[-1][2] if boxes else None
+
+
 def final_answer(response: str, require_box: bool = False) -> str | None:
     r"""The text of the final answer in a response, or `None` if it gives none.
 
@@ -159,7 +174,7 @@ def final_answer(response: str, require_box: bool = False) -> str | None:
     True
     ```
     """
-    text = _visible(response)
+    text = visible_part(response)
     if text is None:
         return None
     has_box, answer = _boxed(text)
