@@ -315,6 +315,8 @@ class Comparison:
         times = clock(answer), clock(gold)
         if all(times):
             return same_time(*times)
+        if any(times):
+            return False
         if ":" in answer + gold:
             parts = split(answer, ":"), split(gold, ":")
             return self._ordered(*parts) if len(parts[0]) == len(parts[1]) > 1 else False
@@ -337,16 +339,18 @@ class Comparison:
         return of_answer[1] == 10 and self.same(of_answer[0], gold)
 
     def _percent(self, ours, theirs) -> bool | None:
-        """28% is 28, 28% and 0.28; a plain 42 is also 42%, a plain 0.28 also 28%; 42 is not 4200%."""
+        """28% is 28, 28% and 0.28; a plain 42 is also 42%, a plain 0.28 only 28%; 42 is not 4200%."""
         if ours.unit == theirs.unit:
             return self._expressions(ours.core, theirs.core)
+        value = rational_or_none(theirs.core)
         plain = self._expressions(_ungroup(ours.core), _ungroup(theirs.core))
+        if theirs.unit != "%" and value is not None and abs(value) < 1:
+            plain = False
         if plain:
             return True
         if theirs.unit == "%":
             hundredth = self._expressions(_ungroup(ours.core), rf"\frac{{{theirs.core}}}{{100}}")
         else:
-            value = rational_or_none(theirs.core)
             if value is not None and (value.denominator == 1 and value not in (0, 1)):
                 return plain
             hundredth = self._expressions(rf"\frac{{{ours.core}}}{{100}}", _ungroup(theirs.core))
@@ -355,6 +359,8 @@ class Comparison:
     def _expressions(self, answer: str, gold: str) -> bool | None:
         if answer == gold:
             return True
+        if re.search(r"\d \d", answer + "|" + gold):  # "1 2" is neither 12 nor 1 times 2
+            return False
         ours, theirs = rational(answer), rational(gold)
         if ours is not None and theirs is not None:
             return self.same_numbers(ours, theirs, decimals(answer), decimals(gold))

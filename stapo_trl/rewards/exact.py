@@ -11,7 +11,10 @@ MAX_DEPTH = 40
 TOKEN = re.compile(
     r"\s*(\d+\.?\d*|\.\d+|\\(?:frac|sqrt|binom|cdot|times|div|overline|dot|bar)(?![A-Za-z])|[-+*/^!(){}\[\]])"
 )
-REPEATING = re.compile(r"(\d*)\.(\d*)(?:\\(?:overline|bar|dot)\s*(?:\{(\d+)\}|(\d))|\((\d+)\))$")
+# 0.1\overline{6}, 0.\dot{3}, 0.\dot{1}42857\dot{7}, 0.(3), 0.333...
+REPEATING = re.compile(
+    r"(\d*)\.(\d*?)(?:\\(?:overline|bar|dot)\{(\d+)\}|(\\dot\{\d\}\d*\\dot\{\d\})|\((\d+)\)|(\d)\6\6+(?:\\ldots|\.\.\.+))"
+)
 
 
 class TooLarge(ValueError):
@@ -167,6 +170,16 @@ class _Reader:
         return Fraction(token.rstrip("."))
 
 
+def _repeating(text: str) -> Fraction | None:
+    match = REPEATING.fullmatch(text)
+    if not match:
+        return None
+    whole, plain, *cycles = match.groups()
+    cycle = next((c for c in cycles if c), "").replace(r"\dot{", "").replace("}", "")
+    places = 10 ** len(plain)
+    return int(whole or 0) + Fraction(int(plain + cycle) - int(plain or 0), places * (10 ** len(cycle) - 1))
+
+
 def rational(text: str) -> Fraction | None:
     r"""The exact value of a normalised expression, if it is a rational number that can be written down.
 
@@ -185,14 +198,9 @@ def rational(text: str) -> Fraction | None:
     (Fraction(1, 100), Fraction(1, 6), None)
     ```
     """
-    match = REPEATING.fullmatch(text.lstrip("-+"))
-    if match:
-        whole, plain, *cycles = match.groups()
-        cycle = next(filter(None, cycles))
-        value = int(whole or 0) + Fraction(
-            int(plain + cycle) - int(plain or 0), 10 ** len(plain) * (10 ** len(cycle) - 1)
-        )
-        return -value if text.startswith("-") else value
+    repeating = _repeating(text.lstrip("-+"))
+    if repeating is not None:
+        return -repeating if text.startswith("-") else repeating
     if not text or len(text) > 10_000:
         return None
     reader = _Reader(text)
@@ -235,7 +243,8 @@ def approximates(decimal: Fraction, places: int, value: Fraction) -> bool:
     """
     if places < 6 or abs(decimal) * 10**places < 10**5:
         return False
-    return abs(decimal - value) < Fraction(1, 10**places) and round(decimal, 6) == round(value, 6)
+    cut = Fraction(int(value * 10**places), 10**places)
+    return decimal in (round(value, places), cut) and round(decimal, 6) == round(value, 6)
 
 
 def terminates(value: Fraction) -> bool:

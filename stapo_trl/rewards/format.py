@@ -26,7 +26,9 @@ def boxed_format_reward(completions: list, **kwargs) -> list[float]:
     [1.0, 0.0, 0.0]
     ```
     """
-    return [float(final_answer(completion_text(completion), require_box=True) is not None) for completion in completions]
+    return [
+        float(final_answer(completion_text(completion), require_box=True) is not None) for completion in completions
+    ]
 
 
 def think_format_reward(completions: list, **kwargs) -> list[float]:

@@ -30,7 +30,9 @@ C - there is no answer to judge: the response is cut off, repeats itself, is off
 [End of response]
 
 Letter:"""
-LETTER = re.compile(r"\\boxed\{\s*(?:\\text\{)?([ABC])\}?\s*\}|(?:final\s+)?judg[e]?ment\W{0,6}([ABC])\b", re.IGNORECASE)
+LETTER = re.compile(
+    r"\\boxed\{\s*(?:\\text\{)?([ABC])\}?\s*\}|(?:final\s+)?judg[e]?ment\W{0,6}([ABC])\b", re.IGNORECASE
+)
 
 
 def read_letter(reply: str) -> str | None:
@@ -79,7 +81,9 @@ class LLMJudge:
         if backend not in ("transformers", "vllm"):
             raise ValueError(f"`backend` is 'transformers' or 'vllm', got {backend!r}.")
         if not isinstance(model, str) and (tokenizer is None or backend == "vllm"):
-            raise ValueError("A loaded model needs its `tokenizer` and the transformers backend; or pass the model's name.")
+            raise ValueError(
+                "A loaded model needs its `tokenizer` and the transformers backend; or pass the model's name."
+            )
         self.model = model
         self.tokenizer = tokenizer
         self.backend = backend
@@ -127,7 +131,9 @@ class LLMJudge:
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         if self._loaded is None:
-            self._loaded = AutoModelForCausalLM.from_pretrained(self.model, **{"device_map": "auto"} | self.model_kwargs)
+            self._loaded = AutoModelForCausalLM.from_pretrained(
+                self.model, **{"device_map": "auto"} | self.model_kwargs
+            )
         if self.tokenizer is None:
             self.tokenizer = AutoTokenizer.from_pretrained(self.model)
         texts = prompts
@@ -141,11 +147,16 @@ class LLMJudge:
         pad = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else self.tokenizer.eos_token_id
         replies = []
         for start in range(0, len(texts), self.batch_size):
-            rows = [self.tokenizer(text, add_special_tokens=False).input_ids for text in texts[start : start + self.batch_size]]
+            rows = [
+                self.tokenizer(text, add_special_tokens=False).input_ids
+                for text in texts[start : start + self.batch_size]
+            ]
             width = max(map(len, rows))
             # padded here, so that the tokenizer of a running trainer keeps its padding side
             ids = torch.tensor([[pad] * (width - len(row)) + row for row in rows], device=self._loaded.device)
-            mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows], device=self._loaded.device)
+            mask = torch.tensor(
+                [[0] * (width - len(row)) + [1] * len(row) for row in rows], device=self._loaded.device
+            )
             with torch.inference_mode():
                 output = self._loaded.generate(
                     input_ids=ids,

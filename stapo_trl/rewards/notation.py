@@ -158,6 +158,17 @@ DROPPED = re.compile(
     r"normalsize|large|Large|small|boldmath|centering|,|;|:|!|>|quad|qquad|thinspace|space|hfill|strut|"
     r"(?:color|hspace|vspace|phantom|label|tag)\*?\{[^{}]*\})(?![A-Za-z])"
 )
+CALLS = {
+    r"\sqrt(": (r"\sqrt{", "}"),
+    r"\sqrt[3](": (r"\sqrt[3]{", "}"),
+    "cbrt(": (r"\sqrt[3]{", "}"),
+    r"\exp(": ("e^{", "}"),
+    "abs(": ("|", "|"),
+    r"\abs{": (r"\abs{", ""),
+    "floor(": (r"\lfloor ", r"\rfloor "),
+    "ceil(": (r"\lceil ", r"\rceil "),
+    "^(": ("^{", "}"),
+}
 ENVIRONMENT = re.compile(
     r"\\(begin|end)\{(?:aligned|align\*?|gathered|gather\*?|split|cases|equation\*?|eqnarray\*?)\}"
 )
@@ -167,6 +178,11 @@ INVISIBLE = re.compile("[\u200b-\u200f\u2060-\u2064\ufeff\u00ad\u202a-\u202e\x00
 GROUPED = re.compile(r"(?<![\d.,_^])(\d{1,3}(?:,\d{3})+)(?!\d|,\d|\.\d*,)")
 CODE = re.compile(r"(?<![A-Za-z\\])(?:np|math|numpy|sympy|sp)\.(?=[a-z])")
 NAMED = re.compile(r"(?<![A-Za-z\\])(" + "|".join(FUNCTIONS) + r")(?=[\s(^_{\\]|\d)")
+# A single upright letter behind a number is a unit; the mark keeps it from being unwrapped.
+LETTER_UNIT = re.compile(r"(?<=[\d)}/])\s*\\text\{\s*~?([mgshLlJNWVAKCF])\s*\}")
+UNIT_FRACTION = re.compile(
+    r"(?<=[\d)}])\s*\\frac\s*\{\s*\\text\{([A-Za-z]+)\}\s*\}\s*\{\s*\\text\{([A-Za-z]+)\}(?:(\^)\{?(\d)\}?)?\s*\}"
+)
 WORD_JOIN = re.compile(
     r"\\text\{\s*,?\s*(?:and|or|和|或|与)\s*\}|(?<=[\s\d)}\]$.,])(?:and|or|和|或|与)(?=[\s\d({\[$\\-])"
 )
@@ -315,31 +331,36 @@ def _arguments(text: str) -> str:
         )
     if r"\sqrt" in text:
         text = re.sub(r"\\sqrt\s*(\[[^\]]*\])?\s*(\d+|[A-Za-z]|\\[A-Za-z]+)", r"\\sqrt\1{\2}", text)
-        text = _root_brackets(text)
-    text = re.sub(r"\^\s*(-?\d{2,}|-\w)", r"^{\1}", text)
-    return re.sub(r"\^\{([A-Za-z\d])\}", r"^\1", text)
+    text = re.sub(r"\\(sqrt(?:\[\d+\])?|exp)\s+\(", r"\\\1(", text)
+    text = re.sub(r"\\exp\s*\{", "e^{", _calls(text))
+    text = re.sub(r"([_^])\s+", r"\1", text)
+    return re.sub(r"([_^])(-?\d+|-?[A-Za-z])(?!\})", r"\1{\2}", text)
 
 
-def _root_brackets(text: str) -> str:
-    r"""\sqrt(1/n) means \sqrt{1/n}."""
-    position = text.find(r"\sqrt(")
-    while position >= 0:
-        start = position + 5
-        depth = 0
-        for end in range(start, len(text)):
-            depth += (text[end] == "(") - (text[end] == ")")
-            if depth == 0:
-                text = text[:start] + "{" + text[start + 1 : end] + "}" + text[end + 1 :]
-                break
-        else:
-            break
-        position = text.find(r"\sqrt(", position + 1)
+def _calls(text: str) -> str:
+    r"""Reads round brackets as what they stand for: \sqrt(1/n), 4^(1/3), exp(16), abs(x)."""
+    for call, (opening, closing) in CALLS.items():
+        position = text.find(call)
+        while position >= 0:
+            start = position + len(call)
+            if call[0].isalpha() and position and (text[position - 1].isalpha() or text[position - 1] == "\\"):
+                position = text.find(call, start)
+                continue
+            depth = 1
+            for end in range(start, len(text)):
+                depth += (text[end] == "(") - (text[end] == ")")
+                if depth == 0:
+                    text = text[:position] + opening + text[start:end] + closing + text[end + 1 :]
+                    break
+            position = text.find(call, position + len(opening))
     return text
 
 
 def _texts(text: str) -> str:
     r"""Unwraps \text{...} around what is no text: numbers, single letters, signs."""
     text = WORD_JOIN.sub(" , ", text)
+    text = UNIT_FRACTION.sub("\\\\text{\x01\\1/\\2\\3\\4}", text)
+    text = LETTER_UNIT.sub("\\\\text{\x01\\1}", text)
     for _ in range(3):
         new = re.sub(
             r"\\text\{\s*((?:[\d\s.,:()+/%^*=-]|\\(?:cdot|frac|times|pi|%)|[{}](?=\d)|(?<=\d)\})*|\(?[A-Za-z]\)?\.?)\s*\}",
@@ -349,6 +370,7 @@ def _texts(text: str) -> str:
         if new == text:
             break
         text = new
+    text = text.replace("\x01", "")
     whole = re.fullmatch(r"\\text\{([^{}]*)\}", text.strip())
     if whole:
         text = whole[1]
@@ -356,6 +378,7 @@ def _texts(text: str) -> str:
 
 
 def _spaces(text: str) -> str:
+    text = re.sub(r"(?<=\d)\s+(?=\d)", "\0", text)  # 1 2 is not 12
     parts = re.split(r"(\\text\{[^{}]*\}|[A-Za-z]{2,}(?: +[A-Za-z']{2,})+)", text)
     for index, part in enumerate(parts):
         if index % 2:
@@ -366,7 +389,7 @@ def _spaces(text: str) -> str:
             parts[index] = re.sub(
                 r"(\\[A-Za-z]+)?\s+(?=([A-Za-z])?)", lambda m: (m[1] or "") + (" " if m[1] and m[2] else ""), part
             )
-    return "".join(parts)
+    return "".join(parts).replace("\0", " ")
 
 
 def normalize(text: str) -> str:
@@ -399,8 +422,8 @@ def normalize(text: str) -> str:
     text = text.replace("~", " ").replace(r"\ ", " ")
     text = _arguments(text)
     text = _numbers(text)
+    text = re.sub(r"(?<![\d}.])\.(?=\d)", "0.", text)
     text = _spaces(text)
-    text = re.sub(r"(?<![\d}])\.(?=\d)", "0.", text)
     text = re.sub(r"\^\{?\\circ\s*\}?", r"^\\circ ", text).replace(r"^\circ ", r"^\circ ").strip()
     text = text.strip(",;").rstrip(".:!?" if not text.endswith("!") else ".:?").strip()
     return text

@@ -60,8 +60,15 @@ BARE = (
     + "|".join(word for words in UNITS.values() for word in words.split() if len(word) > 3)
 )
 POWER = r"(?:\^\{?(-?\d)\}?)?"
+ONE_TEXT = r"\\text\{[^{}]*\}(?:\^\{-?\d\})?"
 TEXT_UNIT = re.compile(
-    r"(?<=[\d})\]A-Za-z!]) ?\\text\{ ?([^{}]*?) ?\}" + POWER + r"(?:/(?:\\text\{)?([A-Za-z]+)\}?" + POWER + ")?$"
+    r"(?<=[\d})\]A-Za-z!]) ?((?:(?:"
+    + ONE_TEXT
+    + r"|\\frac\{"
+    + ONE_TEXT
+    + r"\}\{"
+    + ONE_TEXT
+    + r"\})(?:/|\\cdot|\.)?)+)$"
 )
 BARE_UNIT = re.compile(
     r"(?<=[\d})]) ?((?:(?:square|cubic|sq\.?|cu\.?) )?(?:" + BARE + r")(?:(?:/| per )[A-Za-z]+)?)" + POWER + "$"
@@ -114,6 +121,7 @@ def canonical_unit(words: str, power: str = "") -> str:
     for prefix, exponent in (("square ", "2"), ("sq ", "2"), ("cubic ", "3"), ("cu ", "3")):
         if words.startswith(prefix):
             words, power = words.removeprefix(prefix), exponent
+    words = re.sub(r"\^ ?(-?\d)", r"^\1", words)
     parts = []
     for part in re.split(r"\s*/\s*|\s+per\s+", words):
         part, _, exponent = part.partition("^")
@@ -163,11 +171,11 @@ def quantity(text: str) -> Quantity:
     if ordinal:
         return Quantity(ordinal[1], "")
     match = TEXT_UNIT.search(text)
-    if match and re.fullmatch(r"[A-Za-z%$.^/\d\s*-]*[A-Za-z%][A-Za-z%$.^/\d\s*-]*", match[1]) and match.start():
-        unit = canonical_unit(match[1], match[2] or "")
-        if match[3]:
-            unit += "/" + canonical_unit(match[3], match[4] or "")
-        return Quantity(text[: match.start()].strip(), unit)
+    if match and match.start():
+        words = re.sub(r"\\frac\{(.*\}?)\}\{(\\text.*)\}$", r"\1/\2", match[1])
+        words = re.sub(r"\\text|\\cdot|[{}\\]", " ", words).replace(" ^ ", "^").replace(" ^", "^")
+        if re.fullmatch(r"[A-Za-z%$.^/\d\s*-]*[A-Za-z%][A-Za-z%$.^/\d\s*-]*", words):
+            return Quantity(text[: match.start()].strip(), canonical_unit(words))
     match = BARE_UNIT.search(text) or BARE_WORDS.search(text)
     if match and match.start() and not re.search(r"\\[A-Za-z]+ ?$", text[: match.start()]):
         return Quantity(

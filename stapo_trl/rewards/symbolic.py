@@ -9,11 +9,12 @@ from latex2sympy2_extended import NormalizationConfig, latex2sympy
 from latex2sympy2_extended.latex2sympy2 import ConversionConfig
 from math_verify.grader import should_treat_as_complex, verify
 from sympy import Basic, Expr, Float, I, Integer, MatrixBase, Rational, Symbol
+from sympy.core.evalf import PrecisionExhausted
 from sympy.core.function import AppliedUndef
 from sympy.core.relational import Relational
 
 from .comparison import Comparison
-from .exact import approximates, decimals
+from .exact import approximates, decimals, rational
 from .quantity import TRIGONOMETRIC
 
 
@@ -42,7 +43,6 @@ def read(text: str) -> Basic | MatrixBase | None:
         text = DEGREES.sub(r"(\\frac{\1 \\pi}{180})", text)
     text = text.replace(r"\lg ", r"\log_{10} ").replace(r"\lg", r"\log_{10}")
     text = re.sub(r"\\text\{ ?([A-Za-z]+) ?\}", r"\1", text)
-    text = re.sub(r"\\exp ?\{", "e^{", re.sub(r"\\exp ?\(([^()]*)\)", r"e^{\1}", text))
     try:
         parsed = latex2sympy(
             text,
@@ -75,6 +75,14 @@ def _number(expression: Expr) -> tuple[Fraction, Fraction] | None:
 def _close(left: tuple, right: tuple) -> bool:
     scale = max(*(abs(part) for part in left), *(abs(part) for part in right))
     return all(abs(a - b) <= CLOSE * scale for a, b in zip(left, right, strict=True))
+
+
+def _vanishes(difference: Expr) -> bool:
+    """Whether a number is 0 to 400 digits, for values such as sqrt(10^40 + 1) and 10^20 that 50 digits do not tell."""
+    try:
+        return difference.evalf(2, maxn=1400, strict=True) == 0
+    except PrecisionExhausted:
+        return True
 
 
 def _same_at_points(ours: Expr, theirs: Expr, whole: bool) -> bool | None:
@@ -112,11 +120,13 @@ def _same_expressions(ours: Expr, theirs: Expr, answer: str, gold: str) -> bool 
         left, right = _number(ours), _number(theirs)
         if left is None or right is None:
             return None
-        for text, decimal, value in ((answer, left, right), (gold, right, left)):
+        if _close(left, right):
+            return _vanishes(ours - theirs)
+        for text, value in ((answer, right), (gold, left)):
             places = decimals(text)
             if places is not None and not value[1]:
-                return approximates(decimal[0], places, value[0])
-        return _close(left, right)
+                return approximates(rational(text), places, value[0])
+        return False
     if ours.atoms(AppliedUndef) or theirs.atoms(AppliedUndef):
         return None
     return _same_at_points(ours, theirs, bool(WHOLE.search(answer) or WHOLE.search(gold)))
