@@ -18,7 +18,9 @@ LETTER = re.compile(r"\\(?:alpha|beta|gamma|theta|lambda|mu|phi|omega|angle|max|
 NAME = re.compile(
     r"(?:\\(?:angle|triangle|text|max|min))? ?\{?(?:[A-Za-z][A-Za-z ]*|\\[A-Za-z]+)\}?'*(?:_\{?[^{}=]*\}?)?(?:\([^=]*\))?"
 )
-MATRIX = re.compile(r"\\begin\{([bpvBV]?matrix|array)\}(?:\{[clr|]*\})?(.*)\\end\{\1\}(?:\^T)?")
+MATRIX = re.compile(r"\\begin\{([bpvBV]?matrix|array)\}(?:\{[clr|]*\})?(.*)\\end\{\1\}(\^\{?(?:T|\\top ?)\}?)?")
+INEQUALITY = re.compile(r"[<>]|\\(?:le|ge|ne)(?![A-Za-z])")
+BUILDER = re.compile(r"\\\{([A-Za-z])(?:\\in ?\\mathbb\{R\})?(?:\\mid ?|\||:)(.*)\\\}")
 PLUS_MINUS = re.compile(r"\\(?:pm|mp)(?![A-Za-z])")
 QUANTIFIER = re.compile(r"^\\forall[^,:]*[,:]|(?:,|\\text\{) ?for (?:all|every|any) .*$")
 ARTICLE = re.compile(r"^(?:an?|the) ", re.IGNORECASE)
@@ -47,6 +49,26 @@ def split(text: str, separator: str) -> list[str]:
         index += 1
     parts.append(text[start:])
     return [part.strip() for part in parts if part.strip()]
+
+
+def related(text: str) -> bool:
+    r"""Whether a relation stands outside all brackets; the k=1 of a sum is none.
+
+    Example:
+    ```python
+    >>> related("x\\le 3"), related("\\sum_{k=1}^{9}k")
+    (True, False)
+    ```
+    """
+    if not RELATION.search(text):
+        return False
+    for _ in range(12):
+        flat = re.sub(r"\\[{}]|\\[lr](?:floor|ceil)", "", text)
+        flat = re.sub(r"[(\[{][^()\[\]{}]*[)\]}]", "", flat)
+        if flat == text:
+            break
+        text = flat
+    return bool(RELATION.search(text))
 
 
 def brackets(text: str) -> tuple[str, str, str] | None:
@@ -158,20 +180,14 @@ class Comparison:
             golds = self._items(of_gold[1])
         if of_answer and of_answer[0] == r"\{":
             answers = self._items(of_answer[1])
-        if (
-            len(golds) == 1
-            and RELATION.search(gold)
-            and len(answers) > 1
-            or len(answers) == 1
-            and RELATION.search(answer)
-        ):
-            # "x \in \{1, 2\}" or "0<x, x<3" against a list
-            left, right = self._members(answer), self._members(gold)
-            if left and right:
-                return self._unordered(left, right)
-            return None if max(len(answers), len(golds)) < 4 else False
+        many = answers if len(answers) > 1 else golds
+        if min(len(answers), len(golds)) == 1 and all(INEQUALITY.search(item) for item in many):
+            return self.leaf(answer, gold)  # "x < 2 or x > 3" against one interval, union or chain
+        left, right = (self._members(text) if related(text) else None for text in (answer, gold))
+        if left or right:
+            return self._unordered(left or answers, right or golds)
         names = [self._name(item) for item in golds]
-        if all(names) and len(set(names)) > 1 and not any(RELATION.search(item) for item in answers):
+        if all(names) and len(set(names)) > 1 and not any(related(item) for item in answers):
             return self._ordered(answers, self._values(golds))
         return self._unordered(answers, golds)
 
@@ -185,7 +201,7 @@ class Comparison:
         items = self._items(text)
         return (
             self._values(items)
-            if len(items) > 1 and all(self._name(item) or not RELATION.search(item) for item in items)
+            if len(items) > 1 and all(self._name(item) or not related(item) for item in items)
             else None
         )
 
@@ -233,9 +249,10 @@ class Comparison:
         return _three_valued(found, False)
 
     def _single(self, answer: str, gold: str) -> bool | None:
+        answer, gold = (BUILDER.sub(_condition, text) for text in (answer, gold))
         if answer == gold:
             return True
-        if RELATION.search(answer) or RELATION.search(gold):
+        if related(answer) or related(gold):
             decided = self._relations(answer, gold)
             return decided
         of_answer, of_gold = MATRIX.fullmatch(answer), MATRIX.fullmatch(gold)
@@ -256,19 +273,25 @@ class Comparison:
                 members = self._items(pair[1])
                 if len(members) == 1 and not re.search(r"\||\\mid|:", pair[1]):
                     return self.same(members[0], gold) if left else self.same(answer, members[0])
-                return False if len(members) > 1 and rational_or_none(other) is not None else None
+                if len(members) > 1 and rational_or_none(other) is not None:
+                    return False
+                return self.leaf(answer, gold)
             if len(split(pair[1], ",")) > 1 and rational_or_none(other) is not None:
                 return False
         return self._scalars(answer, gold)
 
     def _matrices(self, of_answer, of_gold, answer: str, gold: str) -> bool | None:
         if not (of_answer and of_gold):
-            return None if re.search(r"matrix|array", answer + gold) and not rational_or_none(answer) else False
+            # only a determinant can equal what is no matrix
+            return self.leaf(answer, gold) if (of_answer or of_gold)[1] == "vmatrix" else False
         rows = [[split(row, "&") for row in match[2].split(r"\\") if row.strip()] for match in (of_answer, of_gold)]
+        if "vmatrix" in (of_answer[1], of_gold[1]):
+            return self.leaf(answer, gold) if of_answer[1] == of_gold[1] else False
+        for side, match in enumerate((of_answer, of_gold)):
+            if match[3] and len(set(map(len, rows[side]))) == 1:
+                rows[side] = [list(column) for column in zip(*rows[side], strict=True)]
         if [len(row) for row in rows[0]] != [len(row) for row in rows[1]]:
             return False
-        if (of_answer[1] == "vmatrix") != (of_gold[1] == "vmatrix") or answer.endswith("^T") != gold.endswith("^T"):
-            return None
         return self._ordered(sum(rows[0], []), sum(rows[1], []))
 
     def _relations(self, answer: str, gold: str) -> bool | None:
@@ -279,12 +302,12 @@ class Comparison:
         ]
         if others[0] or others[1]:
             membership = [re.fullmatch(r"(.+?)\\in ?(?![A-Za-z])(.+)", text) for text in (answer, gold)]
-            if membership[0] and not RELATION.search(membership[0][2]):
+            if membership[0] and not related(membership[0][2]):
                 if not others[1] or membership[1]:
                     if membership[1] and membership[0][1].strip() != membership[1][1].strip():
                         return False
                     return self.same(membership[0][2].strip(), membership[1][2].strip() if membership[1] else gold)
-            elif membership[1] and not others[0] and not RELATION.search(membership[1][2]):
+            elif membership[1] and not others[0] and not related(membership[1][2]):
                 return self.same(answer, membership[1][2].strip())
             if any(rational_or_none(text) is not None for text in (answer, gold)):
                 return False
@@ -302,7 +325,7 @@ class Comparison:
             return (
                 self.same(answer, theirs[-1])
                 if NAME.fullmatch(theirs[0])
-                else (False if rational_or_none(answer) is not None else None)
+                else (False if rational_or_none(answer) is not None else self.leaf(answer, gold))
             )
         names = self._name(answer), self._name(gold)
         if all(names) and names[0] == names[1]:
@@ -364,9 +387,15 @@ class Comparison:
         ours, theirs = rational(answer), rational(gold)
         if ours is not None and theirs is not None:
             return self.same_numbers(ours, theirs, decimals(answer), decimals(gold))
+        if answer.isalpha() and len(answer) > 1 and answer.lower() == gold.lower():
+            return True
         words = _words(answer), _words(gold)
         if any(words):
-            return words[0] == words[1] if all(words) else (False if ours is not None or theirs is not None else None)
+            return (
+                words[0] == words[1]
+                if all(words)
+                else (False if ours is not None or theirs is not None else self.leaf(answer, gold))
+            )
         if (ours is None) != (theirs is None) and re.fullmatch(r"[A-Za-z]", answer if ours is None else gold):
             return False
         return self.leaf(answer, gold)
@@ -388,6 +417,11 @@ def rational_or_none(text: str) -> Fraction | None:
         return rational(quantity(text).core)
     except TooLarge:
         return None
+
+
+def _condition(builder: re.Match) -> str:
+    """{x | x > 2} says no more than x > 2."""
+    return builder[2] if RELATION.search(builder[2]) and builder[1] in builder[2] else builder[0]
 
 
 def _words(text: str) -> str | None:

@@ -179,9 +179,9 @@ GROUPED = re.compile(r"(?<![\d.,_^])(\d{1,3}(?:,\d{3})+)(?!\d|,\d|\.\d*,)")
 CODE = re.compile(r"(?<![A-Za-z\\])(?:np|math|numpy|sympy|sp)\.(?=[a-z])")
 NAMED = re.compile(r"(?<![A-Za-z\\])(" + "|".join(FUNCTIONS) + r")(?=[\s(^_{\\]|\d)")
 # A single upright letter behind a number is a unit; the mark keeps it from being unwrapped.
-LETTER_UNIT = re.compile(r"(?<=[\d)}/])\s*\\text\{\s*~?([mgshLlJNWVAKCF])\s*\}")
+LETTER_UNIT = re.compile(r"(?<=[\d)}/])(?:\s|\\ |~)*\\text\{\s*~?([mgshLlJNWVAKCF])\s*\}")
 UNIT_FRACTION = re.compile(
-    r"(?<=[\d)}])\s*\\frac\s*\{\s*\\text\{([A-Za-z]+)\}\s*\}\s*\{\s*\\text\{([A-Za-z]+)\}(?:(\^)\{?(\d)\}?)?\s*\}"
+    r"(?<=[\d)}])(?:\s|\\ |~)*\\frac\s*\{\s*\\text\{([A-Za-z]+)\}\s*\}\s*\{\s*\\text\{([A-Za-z]+)\}(?:(\^)\{?(\d)\}?)?\s*\}"
 )
 WORD_JOIN = re.compile(
     r"\\text\{\s*,?\s*(?:and|or|和|或|与)\s*\}|(?<=[\s\d)}\]$.,])(?:and|or|和|或|与)(?=[\s\d({\[$\\-])"
@@ -334,7 +334,8 @@ def _arguments(text: str) -> str:
     text = re.sub(r"\\(sqrt(?:\[\d+\])?|exp)\s+\(", r"\\\1(", text)
     text = re.sub(r"\\exp\s*\{", "e^{", _calls(text))
     text = re.sub(r"([_^])\s+", r"\1", text)
-    return re.sub(r"([_^])(-?\d+|-?[A-Za-z])(?!\})", r"\1{\2}", text)
+    text = re.sub(r"\^\{?((?:\\prime ?)+)\}?", lambda m: "'" * m[1].count("prime"), text)
+    return re.sub(r"([_^])(-?\d+|-?[A-Za-z])", r"\1{\2}", text)
 
 
 def _calls(text: str) -> str:
@@ -419,7 +420,7 @@ def normalize(text: str) -> str:
     text = _commands(text)
     text = _texts(text)
     text = _plain_code(text)
-    text = text.replace("~", " ").replace(r"\ ", " ")
+    text = re.sub(r"(?<!\\)\\ |~", " ", text).replace(";", ",")
     text = _arguments(text)
     text = _numbers(text)
     text = re.sub(r"(?<![\d}.])\.(?=\d)", "0.", text)

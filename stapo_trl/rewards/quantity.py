@@ -60,7 +60,7 @@ BARE = (
     + "|".join(word for words in UNITS.values() for word in words.split() if len(word) > 3)
 )
 POWER = r"(?:\^\{?(-?\d)\}?)?"
-ONE_TEXT = r"\\text\{[^{}]*\}(?:\^\{-?\d\})?"
+ONE_TEXT = r"\\text\{[^{}]*(?:\{-?\d\}[^{}]*)*\}(?:\^\{-?\d\})?"
 TEXT_UNIT = re.compile(
     r"(?<=[\d})\]A-Za-z!]) ?((?:(?:"
     + ONE_TEXT
@@ -173,6 +173,7 @@ def quantity(text: str) -> Quantity:
     match = TEXT_UNIT.search(text)
     if match and match.start():
         words = re.sub(r"\\frac\{(.*\}?)\}\{(\\text.*)\}$", r"\1/\2", match[1])
+        words = re.sub(r"\^\{(-?\d)\}", r"^\1", words)
         words = re.sub(r"\\text|\\cdot|[{}\\]", " ", words).replace(" ^ ", "^").replace(" ^", "^")
         if re.fullmatch(r"[A-Za-z%$.^/\d\s*-]*[A-Za-z%][A-Za-z%$.^/\d\s*-]*", words):
             return Quantity(text[: match.start()].strip(), canonical_unit(words))

@@ -7,13 +7,14 @@ from fractions import Fraction
 
 from latex2sympy2_extended import NormalizationConfig, latex2sympy
 from latex2sympy2_extended.latex2sympy2 import ConversionConfig
+from latex2sympy2_extended.logic import And
 from math_verify.grader import should_treat_as_complex, verify
-from sympy import Basic, Expr, Float, I, Integer, MatrixBase, Rational, Symbol
+from sympy import Basic, Expr, Float, I, Integer, Intersection, MatrixBase, Rational, S, Set, Symbol, Union
 from sympy.core.evalf import PrecisionExhausted
 from sympy.core.function import AppliedUndef
 from sympy.core.relational import Relational
 
-from .comparison import Comparison
+from .comparison import Comparison, related, split
 from .exact import approximates, decimals, rational
 from .quantity import TRIGONOMETRIC
 
@@ -145,13 +146,21 @@ def same(answer: str, gold: str) -> bool | None:
     Returns:
         `bool` or `None`: `None` if the answer or the gold cannot be read.
     """
-    theirs, ours = read(gold), read(answer)
+    theirs, ours = (
+        _joined(items) if len(items := split(text, ",")) > 1 and related(text) else read(text)
+        for text in (gold, answer)
+    )
     if ours is None or theirs is None:
         return None
     if isinstance(ours, Expr) and isinstance(theirs, Expr) and not isinstance(ours, MatrixBase):
         decided = _same_expressions(ours, theirs, answer, gold)
         if decided is not None:
             return decided
+    sets = _solutions(ours), _solutions(theirs)
+    if None not in sets and (
+        isinstance(ours, Set) or isinstance(theirs, Set) or ours.free_symbols == theirs.free_symbols
+    ):
+        return bool(sets[0].symmetric_difference(sets[1]).is_empty)
     if isinstance(ours, Relational) and isinstance(theirs, Relational):
         equations = [side.lhs - side.rhs for side in (ours, theirs)]
         if ours.rel_op == theirs.rel_op == "==":
@@ -166,6 +175,29 @@ def same(answer: str, gold: str) -> bool | None:
             timeout_seconds=None,
         )
     )
+
+
+def _solutions(relation: Basic) -> Set | None:
+    """The real solutions of an inequality (or a chain of them) in one letter; a set as it is; `None` for anything else."""
+    if isinstance(relation, Set):
+        return relation
+    parts = relation._unsorted_args if isinstance(relation, And) else [relation]
+    names = relation.free_symbols if isinstance(relation, Basic) else ()
+    if len(names) != 1 or not all(isinstance(part, Relational) and part.rel_op != "==" for part in parts):
+        return None
+    name = next(iter(names))
+    return Intersection(*(part.as_set() if part.free_symbols == {name} else S.Reals for part in parts))
+
+
+def _joined(items: list[str]) -> Set | None:
+    """Inequalities in a row mean "or" where nothing meets all of them, "and" where everything meets one of them."""
+    sets = [_solutions(part) if (part := read(item)) is not None else None for item in items]
+    if None in sets or not all(related(item) for item in items):
+        return None
+    both, either = Intersection(*sets), Union(*sets)
+    if both.is_empty:
+        return either
+    return both if either == S.Reals else None
 
 
 def _proportional(ours: Expr, theirs: Expr) -> bool:

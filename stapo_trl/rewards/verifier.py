@@ -1,5 +1,6 @@
 """Grades responses against gold answers: one verdict each, in bounded time."""
 
+import re
 import threading
 import time
 from collections import Counter, OrderedDict
@@ -18,6 +19,7 @@ VerdictKind = Literal["correct", "incorrect", "no_answer", "unparseable_gold", "
 # Longer answers are only ever right when they equal the gold letter by letter.
 MAX_LENGTH = 2000
 MAX_NESTING = 250
+COMMA = re.compile(r",\s+")
 SELF_TEST = [
     (r"\boxed{0.5}", r"\frac{1}{2}", True),
     (r"\boxed{\frac{1}{3}}", r"\frac{1}{2}", False),
@@ -170,7 +172,7 @@ class Verifier:
         answer = final_answer(response or "", self.require_box)
         if answer is None:
             return Verdict("no_answer"), None
-        if answer == gold_text:
+        if answer == gold_text or COMMA.sub(",", answer) == COMMA.sub(",", gold_text):
             return Verdict("correct", answer), None
         if len(answer) > MAX_LENGTH or _nesting(answer) > MAX_NESTING:
             return Verdict("incorrect", answer), None
