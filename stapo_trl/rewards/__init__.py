@@ -1,0 +1,30 @@
+"""Reward functions for mathematics, in TRL's calling convention. Importing this package imports neither torch nor trl."""
+
+from importlib import import_module
+
+
+_HOMES = {
+    "LLMJudge": "judge",
+    "MathAccuracyReward": "math_accuracy",
+    "Verdict": "verifier",
+    "Verifier": "verifier",
+    "boxed_format_reward": "format",
+    "final_answer": "answer",
+    "get_soft_overlong_punishment": "overlong",
+    "grade": "verifier",
+    "math_accuracy_reward": "math_accuracy",
+    "strict_math_accuracy_reward": "math_accuracy",
+    "think_format_reward": "format",
+    "warn_if_void": "overlong",
+}
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str):
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
+    return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,236 @@
+"""Which text of a response is its final answer."""
+
+import re
+
+from .notation import braced
+
+
+BOX = re.compile(r"\\(?:boxed|fbox|framebox)\s*(?=[{\d\w])|(?<![A-Za-z\\])boxed(?=\{)")
+# What may stand between two boxes that together form one answer: x = \boxed{1} and y = \boxed{2}
+BETWEEN = re.compile(
+    r"(?:[\s,;、，$]|\\[()\[\],;! ]|\\q?quad|\\text\{\s*(?:and|or|,|\s)*\s*\}|\b(?:and|or)\b|和|或|与|"
+    r"(?<![A-Za-z])[A-Za-z](?:_\{?\w\}?)?\s*=)*"
+)
+NOTHING = re.compile(r"(?:[\s$~?.…_]|\\[,;:!\[\]() ]|\\q?quad|\\(?:text|mathrm)\{\s*\}|\\l?dots|\\(?:square|Box)\b)*")
+OPENING = re.compile(r"<(think|thinking|thought|reasoning)>|<\|begin_of_thought\|>", re.IGNORECASE)
+CLOSING = re.compile(r"</(?:think|thinking|thought|reasoning)>|<\|end_of_thought\|>", re.IGNORECASE)
+SPECIAL = re.compile(r"<\|[A-Za-z_]{1,20}\|>|</s>|<eos>|<end_of_turn>")
+MARKER = re.compile(
+    r"####(?!#)[ \t]*"
+    r"|\banswer\b[ \t]*(?:\*\*|__)?[ \t]*(?:is)?[ \t]*(?:\*\*|__)?[ \t]*[:：]"
+    r"|\banswer(?:[ \t]+to[^.\n]{0,80}?)?[ \t]+(?:is|are|equals)\b(?:[ \t]+(?:therefore|thus|simply|just|then))?[ \t]*:?"
+    r"|(?:最终|最后)?(?:的)?答案(?:是|为|：|:)[：:]?|答[：:]",
+    re.IGNORECASE,
+)
+ANSWER_TAG = re.compile(r"<answer>(.*?)</answer>", re.IGNORECASE | re.DOTALL)
+HEADING = re.compile(r"^[#\s*_]*(?:the\s+)?final answer[\s*_:：]*$", re.IGNORECASE | re.MULTILINE)
+BOLD = re.compile(r"\*\*([^*\n]+)\*\*")
+# A longer line behind "Answer:" is prose, not an answer.
+MAX_STATED = 500
+REASON = re.compile(
+    r",?\s+(?:because|since|as|so|which|where|when|after|obtained|given|based|using)\b.*|"
+    r"[.。](?=\s+\S|\s*$).*|。.*|\s*(?:I hope|因为).*",
+    re.DOTALL,
+)
+
+
+def visible_part(response: str) -> str | None:
+    """The part of a response after its thinking; `None` if the thinking never ends.
+
+    Example:
+    ```python
+    >>> visible_part("<think>2+3</think>5"), visible_part("<think>2+3")
+    ('5', None)
+    ```
+    """
+    if "<" not in response:
+        return response
+    closings = list(CLOSING.finditer(response))
+    start = closings[-1].end() if closings else 0
+    if OPENING.search(response, start):
+        return None
+    return SPECIAL.sub("", response[start:])
+
+
+def _boxes(text: str) -> list[tuple[int, int, str | None]]:
+    """(start, end, content) of every box; the content of a box that never closes is `None`."""
+    boxes = []
+    position = 0
+    while match := BOX.search(text, position):
+        at = match.end()
+        if text[at : at + 1] == "{":
+            group = braced(text, at)
+            content, position = group if group else (None, len(text))
+        else:
+            content, position = text[at], at + 1  # \boxed 5 boxes one character
+        boxes.append((match.start(), position, content))
+    return boxes
+
+
+def _content(content: str | None) -> str | None:
+    """The answer in a box; boxes inside it are opened, emptiness is no answer."""
+    if content is None:
+        return None
+    for _ in range(5):
+        inner = BOX.search(content)
+        if not inner:
+            break
+        group = braced(content, inner.end()) if content[inner.end() : inner.end() + 1] == "{" else None
+        if group is None:
+            break
+        content = content[: inner.start()] + group[0] + content[group[1] :]
+    return None if NOTHING.fullmatch(content) else content.strip()
+
+
+def _boxed(text: str) -> tuple[bool, str | None]:
+    """Whether there is a box, and the answer in the last one with its direct neighbours."""
+    boxes = _boxes(text)
+    if not boxes:
+        return False, None
+    contents = [_content(boxes[-1][2])]
+    for before, after in zip(boxes[-2::-1], boxes[:0:-1], strict=True):
+        between = text[before[1] : after[0]]
+        if len(between) > 60 or "\n\n" in between or not BETWEEN.fullmatch(between) or contents[0] is None:
+            break
+        contents.insert(0, _content(before[2]))
+    if None in contents:
+        return True, None
+    return True, ", ".join(dict.fromkeys(contents))
+
+
+def _stated(text: str) -> str | None:
+    """The answer behind the last explicit final-answer form."""
+    tags = ANSWER_TAG.findall(text)
+    if tags:
+        return _trim(tags[-1])
+    found = [*MARKER.finditer(text), *HEADING.finditer(text)]
+    if found:
+        found = max(found, key=lambda match: match.end())
+        rest = text[found.end() :].lstrip(" \t*_:：")
+        if not rest.strip():
+            return None
+        lines = [line for line in rest.strip().split("\n\n")[0].split("\n") if line.strip(" *_")]
+        # A display formula may span lines; everything else ends with its line.
+        opener = lines[0].strip() if lines else ""
+        if opener.startswith((r"\[", "$$")):
+            closer = r"\]" if opener.startswith(r"\[") else "$$"
+            body = rest.strip()[2:]
+            return _trim(body.split(closer)[0]) if closer in body else None
+        return _trim(opener)
+    last = text.rstrip().rsplit("\n", 1)[-1]
+    bold = BOLD.findall(last)
+    if len(bold) == 1:
+        return _trim(bold[0])
+    return None
+
+
+def _trim(text: str) -> str | None:
+    text = text.strip().strip("*_").strip()
+    if len(text) > MAX_STATED:
+        return None
+    if text[:1] == "$" and text.count("$") == 2 or text[:2] == r"\(" and text.count(r"\(") == 1:
+        # one formula and nothing but the end of the sentence or its reason
+        closer = "$" if text[0] == "$" else r"\)"
+        end = text.index(closer, 1) + len(closer)
+        if re.fullmatch(r"\s*(?:[.,;:!。*]|" + REASON.pattern + ")*", text[end:], re.DOTALL):
+            text = text[:end]
+    text = REASON.sub("", text.replace("**", "")).strip()
+    return None if NOTHING.fullmatch(text) else text
+
+
+def last_box(text: str) -> str | None:
+    r"""The raw content of the last box, `None` if there is none or it is cut off; for exact matching.
+
+    Example:
+    ```python
+    >>> last_box(r"\boxed{1} or \boxed{ 2 }"), last_box(r"\boxed{1} or \boxed{2")
+    (' 2 ', None)
+    ```
+    """
+    boxes = _boxes(text)
+    return boxes[-1][2] if boxes else None
+
+
+def final_answer(response: str, require_box: bool = False) -> str | None:
+    r"""The text of the final answer in a response, or `None` if it gives none.
+
+    The last box after the thinking part counts, together with boxes right next to it (they form a list). Without any
+    box an explicit form counts: `Answer: ...`, `The answer is ...`, `#### ...`, `<answer>...</answer>`, 答案是..., or
+    one bold answer in the last line. A number that merely occurs in the text never counts. An empty or cut-off box is
+    no answer, and so is a thinking part that never ends.
+
+    Args:
+        response (`str`): The completion alone, without its prompt.
+        require_box (`bool`, *optional*, defaults to `False`): Whether only a box counts.
+
+    Returns:
+        `str` or `None`: Source text, not normalised.
+
+    Example:
+    ```python
+    >>> final_answer(r"<think>maybe \boxed{5}</think> So \boxed{2} and \boxed{3}.")
+    '2, 3'
+    >>> final_answer("There are 5 cases.") is None
+    True
+    ```
+    """
+    text = visible_part(response)
+    if text is None:
+        return None
+    has_box, answer = _boxed(text)
+    return answer if has_box or require_box else _stated(text)
+
+
+def gold_answer(gold: object) -> str | None:
+    r"""The text of a gold answer as data sets store it, or `None` if nothing can be graded against it.
+
+    Strings, ints, floats and lists of one; a worked solution with a box or a `#### ` line is reduced to its answer.
+
+    Args:
+        gold (`object`): Value of the answer column.
+
+    Returns:
+        `str` or `None`: Source text, not normalised; `None` for empty, malformed, boolean or missing golds and for
+        sentences.
+
+    Example:
+    ```python
+    >>> gold_answer("48/2 = 24 clips.\n#### 1,080"), gold_answer(27.0), gold_answer("\\sqrt{")
+    ('1,080', '27', None)
+    ```
+    """
+    if isinstance(gold, (list, tuple)) and len(gold) == 1:
+        gold = gold[0]
+    if hasattr(gold, "item") and not isinstance(gold, str) and getattr(gold, "ndim", 0) == 0:
+        gold = gold.item()  # a numpy or torch scalar
+    if isinstance(gold, bool) or gold is None:
+        return None
+    if isinstance(gold, float):
+        gold = format(gold, ".15g")
+    text = str(gold).strip() if isinstance(gold, (str, int)) else ""
+    has_box, boxed = _boxed(text)
+    if has_box:
+        text = boxed or ""
+    elif "####" in text:
+        text = text.rsplit("####", 1)[1].strip().split("\n")[0]
+    return text if _gradable(text) else None
+
+
+def _gradable(text: str) -> bool:
+    if not text or len(text) > 4000 or NOTHING.fullmatch(text) or text.lower() in ("none", "nan", "null", "n/a"):
+        return False
+    depth = 0
+    for brace in re.findall(r"(?<!\\)[{}]", text):
+        depth += 1 if brace == "{" else -1
+        if depth < 0:
+            return False
+    if depth or re.search(r"\\(?:frac|sqrt|binom|[dt]frac)\s*(?:\{\s*\}|\{[^{}]*\}\s*\{\s*\}|[\s$]*$)", text):
+        return False
+    if re.search(r"(?:[=^_*/\\+]|\\(?:cdot|times|pm|le|ge))[\s$]*$", text) or not re.search(
+        r"\w|\\[a-zA-Z]|∞|∅|√", text
+    ):
+        return False
+    if text.count("(") + text.count("[") != text.count(")") + text.count("]") and "]" not in text and "[" not in text:
+        return False
+    words = re.findall(r"[A-Za-z]{2,}", re.sub(r"\\[A-Za-z]+", " ", text))
+    return len(words) <= 10

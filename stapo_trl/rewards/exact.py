@@ -1,0 +1,262 @@
+"""Exact rational arithmetic on normalised answers: decides plain numbers without sympy, and refuses giants."""
+
+import re
+from fractions import Fraction
+from math import comb, factorial, gcd, isqrt, log2
+
+
+# A result of more bits than this (about 6,000 digits) is no answer to anything; 2007! fits.
+MAX_BITS = 20_000
+MAX_DEPTH = 40
+TOKEN = re.compile(
+    r"\s*(\d+\.?\d*|\.\d+|\\(?:frac|sqrt|binom|cdot|times|div|overline|dot|bar)(?![A-Za-z])|[-+*/^!(){}\[\]])"
+)
+# 0.1\overline{6}, 0.\dot{3}, 0.\dot{1}42857\dot{7}, 0.(3), 0.333...
+REPEATING = re.compile(
+    r"(\d*)\.(\d*?)(?:\\(?:overline|bar|dot)\{(\d+)\}|(\\dot\{\d\}\d*\\dot\{\d\})|\((\d+)\)|(\d)\6\6+(?:\\ldots|\.\.\.+))"
+)
+
+
+class TooLarge(ValueError):
+    """The expression is a number, but one too large to write down."""
+
+
+class _NotRational(Exception):
+    pass
+
+
+def _power(base: Fraction, exponent: Fraction) -> Fraction:
+    if exponent.denominator != 1:
+        return _root(base, exponent.denominator) ** exponent.numerator if abs(exponent.numerator) < 64 else _fail()
+    power = exponent.numerator
+    if base in (0, 1, -1):
+        return base ** (power % 2 if base == -1 else min(power, 1)) if power >= 0 or base else _fail()
+    bits = max(abs(base.numerator).bit_length(), base.denominator.bit_length())
+    if abs(power) * max(bits - 1, log2(1.5)) > MAX_BITS:
+        raise TooLarge
+    return base**power
+
+
+def _root(base: Fraction, degree: int) -> Fraction:
+    if degree == 2 and base >= 0:
+        top, bottom = isqrt(base.numerator), isqrt(base.denominator)
+    elif 1 <= degree <= 64 and base >= 0 and base.numerator.bit_length() < 900 and base.denominator.bit_length() < 900:
+        top, bottom = round(base.numerator ** (1 / degree)), round(base.denominator ** (1 / degree))
+    else:
+        _fail()
+    if (top**degree, bottom**degree) != (base.numerator, base.denominator):
+        _fail()
+    return Fraction(top, bottom)
+
+
+def _fail():
+    raise _NotRational
+
+
+class _Reader:
+    """Recursive descent over the tokens of one expression."""
+
+    def __init__(self, text: str):
+        self.tokens = []
+        self.position = self.depth = 0
+        index = 0
+        while index < len(text):
+            match = TOKEN.match(text, index)
+            # Giants in front of an unknown command are refused too, so the rest is only marked.
+            self.tokens.append(match[1] if match else "?")
+            if not match:
+                break
+            index = match.end()
+
+    def peek(self) -> str:
+        return self.tokens[self.position] if self.position < len(self.tokens) else ""
+
+    def take(self, expected: str = "") -> str:
+        token = self.peek()
+        if not token or (expected and token != expected):
+            _fail()
+        self.position += 1
+        return token
+
+    def sum(self) -> Fraction:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise TooLarge
+        value = self.product()
+        while self.peek() in ("+", "-"):
+            value = value + self.product() if self.take() == "+" else value - self.product()
+        self.depth -= 1
+        return value
+
+    def product(self) -> Fraction:
+        sign = 1
+        while self.peek() in ("+", "-"):
+            sign = -sign if self.take() == "-" else sign
+        value = self.factor()
+        while True:
+            token = self.peek()
+            if token in (r"\cdot", r"\times", "*"):
+                self.take()
+                negative = self.peek() == "-" and self.take()
+                value *= -self.factor() if negative else self.factor()
+            elif token in ("/", r"\div"):
+                self.take()
+                divisor = self.factor()
+                if divisor == 0:
+                    _fail()
+                value /= divisor
+            elif token in ("(", "{", r"\frac", r"\sqrt", r"\binom"):
+                value *= self.factor()
+            else:
+                break
+            if max(value.numerator.bit_length(), value.denominator.bit_length()) > MAX_BITS:
+                raise TooLarge
+        return sign * value
+
+    def factor(self) -> Fraction:
+        value = self.atom()
+        while True:
+            if self.peek() == "^":
+                self.take()
+                value = _power(value, self.exponent())
+            elif self.peek() == "!":
+                self.take()
+                if value.denominator != 1 or value < 0:
+                    _fail()
+                if value > 2500:
+                    raise TooLarge
+                value = Fraction(factorial(value.numerator))
+            else:
+                return value
+
+    def exponent(self) -> Fraction:
+        if self.peek() == "-":
+            self.take()
+            return -self.exponent()
+        value = self.atom()
+        if self.peek() == "^":
+            self.take()
+            value = _power(value, self.exponent())
+        return value
+
+    def group(self) -> Fraction:
+        closing = {"(": ")", "{": "}", "[": "]"}[self.take()]
+        value = self.sum()
+        self.take(closing)
+        return value
+
+    def atom(self) -> Fraction:
+        token = self.peek()
+        if token in ("(", "{"):
+            return self.group()
+        self.take()
+        if token == r"\frac":
+            top, bottom = self.group(), self.group()
+            return top / bottom if bottom else _fail()
+        if token == r"\sqrt":
+            degree = self.group() if self.peek() == "[" else Fraction(2)
+            if degree.denominator != 1 or not 1 <= degree <= 64:
+                _fail()
+            return _root(self.group(), degree.numerator)
+        if token == r"\binom":
+            top, bottom = self.group(), self.group()
+            if top.denominator != 1 or bottom.denominator != 1 or top < 0 or bottom < 0:
+                _fail()
+            if top > 2500:
+                raise TooLarge
+            return Fraction(comb(top.numerator, bottom.numerator))
+        if not token[0].isdigit() and token[0] != "." or len(token) > 4000:
+            _fail()
+        return Fraction(token.rstrip("."))
+
+
+def _repeating(text: str) -> Fraction | None:
+    match = REPEATING.fullmatch(text)
+    if not match:
+        return None
+    whole, plain, *cycles = match.groups()
+    cycle = next((c for c in cycles if c), "").replace(r"\dot{", "").replace("}", "")
+    places = 10 ** len(plain)
+    return int(whole or 0) + Fraction(int(plain + cycle) - int(plain or 0), places * (10 ** len(cycle) - 1))
+
+
+def rational(text: str) -> Fraction | None:
+    r"""The exact value of a normalised expression, if it is a rational number that can be written down.
+
+    Args:
+        text (`str`): Normalised text; `+ - * / ^ !`, brackets, `\frac`, `\sqrt`, `\binom`, repeating decimals.
+
+    Returns:
+        `Fraction` or `None`: `None` if the text is no rational number (or not plainly one).
+
+    Raises:
+        `TooLarge`: If a number on the way has more than about 6,000 digits or brackets nest deeper than 40.
+
+    Example:
+    ```python
+    >>> rational("10^{-2}"), rational("0.1\\overline{6}"), rational("x+1")
+    (Fraction(1, 100), Fraction(1, 6), None)
+    ```
+    """
+    repeating = _repeating(text.lstrip("-+"))
+    if repeating is not None:
+        return -repeating if text.startswith("-") else repeating
+    if not text or len(text) > 10_000:
+        return None
+    reader = _Reader(text)
+    try:
+        value = reader.sum()
+    except (_NotRational, OverflowError, RecursionError):
+        return None
+    return value if reader.position == len(reader.tokens) else None
+
+
+def decimals(text: str) -> int | None:
+    """How many decimals a plain decimal number shows; `None` if the text is none.
+
+    Example:
+    ```python
+    >>> decimals("0.3333"), decimals("12"), decimals("1/3")
+    (4, None, None)
+    ```
+    """
+    match = re.fullmatch(r"[-+]?\d*\.(\d+)", text)
+    return len(match[1]) if match else None
+
+
+def approximates(decimal: Fraction, places: int, value: Fraction) -> bool:
+    """Whether a decimal with `places` shown decimals is `value` written out: at least six decimals and digits, all right.
+
+    Args:
+        decimal (`Fraction`): The decimal as written.
+        places (`int`): Number of decimals shown.
+        value (`Fraction`): The value (for an irrational one, to 40 digits or more).
+
+    Returns:
+        `bool`: `True` if both agree when rounded to six decimals and every digit shown is right (cut or rounded).
+
+    Example:
+    ```python
+    >>> approximates(Fraction("0.333333"), 6, Fraction(1, 3)), approximates(Fraction("0.333"), 3, Fraction(1, 3))
+    (True, False)
+    ```
+    """
+    if places < 6 or abs(decimal) * 10**places < 10**5:
+        return False
+    cut = Fraction(int(value * 10**places), 10**places)
+    return decimal in (round(value, places), cut) and round(decimal, 6) == round(value, 6)
+
+
+def terminates(value: Fraction) -> bool:
+    """Whether the decimal expansion of `value` ends, so that only the exact decimal is right.
+
+    Example:
+    ```python
+    >>> terminates(Fraction(1, 1024)), terminates(Fraction(1, 3))
+    (True, False)
+    ```
+    """
+    rest = value.denominator
+    while (common := gcd(rest, 10)) > 1:
+        rest //= common
+    return rest == 1

@@ -1,0 +1,53 @@
+"""Rewards for the form of a response, whatever its answer is."""
+
+import re
+
+from .answer import final_answer
+from .completion import completion_text
+
+
+# TRL's think_format_reward pays for "<think></think>a"; here both parts have to say something.
+THOUGHT = re.compile(r"\s*<think>((?:(?!</?think>).)*)</think>((?:(?!</?think>).)*)", re.DOTALL)
+
+
+def boxed_format_reward(completions: list, **kwargs) -> list[float]:
+    r"""Whether the response ends in a box: 1.0 for a closed, non-empty last box after any thinking part, else 0.0.
+
+    Args:
+        completions (`list[str]` or `list[list[dict]]`): Plain or chat completions.
+        **kwargs: Ignored; TRL passes the dataset's columns.
+
+    Returns:
+        `list[float]`: One value per completion.
+
+    Example:
+    ```python
+    >>> boxed_format_reward([r"So \boxed{5}.", r"<think>\boxed{5}</think> Five.", r"So \boxed{}."])
+    [1.0, 0.0, 0.0]
+    ```
+    """
+    return [
+        float(final_answer(completion_text(completion), require_box=True) is not None) for completion in completions
+    ]
+
+
+def think_format_reward(completions: list, **kwargs) -> list[float]:
+    """Whether the response is one `<think>` block with thoughts in it and an answer behind it: 1.0, else 0.0.
+
+    Stricter than TRL's function of this name, which also pays for an empty block or a missing answer.
+
+    Args:
+        completions (`list[str]` or `list[list[dict]]`): Plain or chat completions.
+        **kwargs: Ignored; TRL passes the dataset's columns.
+
+    Returns:
+        `list[float]`: One value per completion.
+
+    Example:
+    ```python
+    >>> think_format_reward(["<think>2+3</think>5", "<think></think>5", "<think>2+3</think>", "5"])
+    [1.0, 0.0, 0.0, 0.0]
+    ```
+    """
+    matches = [THOUGHT.fullmatch(completion_text(completion)) for completion in completions]
+    return [float(bool(match and match[1].strip() and match[2].strip())) for match in matches]

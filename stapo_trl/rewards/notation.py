@@ -1,0 +1,430 @@
+"""One notation for one value: rewrites an answer so that equal notations become equal text.
+
+Nothing here executes or evaluates anything; every function takes text and returns text.
+"""
+
+import re
+import unicodedata
+
+
+SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿⁱ", "0123456789+-=()ni")
+SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋₌₍₎", "0123456789+-=()")
+SYMBOLS = {
+    "∞": r"\infty ",
+    "√": r"\sqrt ",
+    "∛": r"\sqrt[3] ",
+    "∜": r"\sqrt[4] ",
+    "×": r"\times ",
+    "✕": r"\times ",
+    "∗": r"\cdot ",
+    "·": r"\cdot ",
+    "⋅": r"\cdot ",
+    "∙": r"\cdot ",
+    "•": r"\cdot ",
+    "÷": r"\div ",
+    "±": r"\pm ",
+    "∓": r"\mp ",
+    "≤": r"\le ",
+    "⩽": r"\le ",
+    "≥": r"\ge ",
+    "⩾": r"\ge ",
+    "≠": r"\ne ",
+    "≈": r"\approx ",
+    "∈": r"\in ",
+    "∉": r"\notin ",
+    "∪": r"\cup ",
+    "∩": r"\cap ",
+    "∖": r"\setminus ",
+    "⊂": r"\subset ",
+    "∅": r"\emptyset ",
+    "ø": r"\emptyset ",
+    "∀": r"\forall ",
+    "∨": r"\lor ",
+    "∧": r"\land ",
+    "ℝ": r"\mathbb{R}",
+    "ℤ": r"\mathbb{Z}",
+    "ℕ": r"\mathbb{N}",
+    "ℚ": r"\mathbb{Q}",
+    "ℂ": r"\mathbb{C}",
+    "∠": r"\angle ",
+    "△": r"\triangle ",
+    "°": r"^\circ ",
+    "º": r"^\circ ",
+    "−": "-",
+    "–": "-",
+    "—": "-",
+    "‐": "-",
+    "‑": "-",
+    "⁄": "/",
+    "∕": "/",
+    "′": "'",
+    "…": r"\ldots ",
+    "⌊": r"\lfloor ",
+    "⌋": r"\rfloor ",
+    "⌈": r"\lceil ",
+    "⌉": r"\rceil ",
+    "∑": r"\sum ",
+    "∏": r"\prod ",
+    "∫": r"\int ",
+    "、": ",",
+    "。": ".",
+    "“": '"',
+    "”": '"',
+    "’": "'",
+    "‘": "'",
+}
+SYMBOLS |= {
+    chr(point): "\\" + name + " "
+    for point, name in zip(
+        range(0x3B1, 0x3CA),
+        "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho sigma sigma tau "
+        "upsilon phi chi psi omega".split(),
+        strict=True,
+    )
+}
+SYMBOLS |= {
+    char: "\\" + name + " "
+    for char, name in zip("ΓΔΘΛΞΠΣΦΨΩ", "Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega".split(), strict=True)
+}
+SYMBOL_TABLE = str.maketrans(SYMBOLS)
+# Names that code and plain text use without a backslash, and other spellings of one command.
+FUNCTIONS = "arcsin arccos arctan sinh cosh tanh sin cos tan cot sec csc log ln exp lg gcd lcm min max det".split()
+ALIASES = {
+    "dfrac": "frac",
+    "tfrac": "frac",
+    "cfrac": "frac",
+    "dbinom": "binom",
+    "tbinom": "binom",
+    "leq": "le",
+    "leqslant": "le",
+    "geq": "ge",
+    "geqslant": "ge",
+    "lt": "<",
+    "gt": ">",
+    "neq": "ne",
+    "varnothing": "emptyset",
+    "to": "rightarrow",
+    "dots": "ldots",
+    "cdots": "ldots",
+    "dotsc": "ldots",
+    "dotsb": "ldots",
+    "lbrace": "{",
+    "rbrace": "}",
+    "lbrack": "[",
+    "rbrack": "]",
+    "vee": "lor",
+    "wedge": "land",
+    "tg": "tan",
+    "ctg": "cot",
+    "arctg": "arctan",
+    "backslash": "setminus",
+    "ast": "cdot",
+    "imath": "i",
+    "degree": "^\\circ",
+    "textdegree": "^\\circ",
+    "infin": "infty",
+    "pounds": "£",
+    "euro": "€",
+    "mathrm": "text",
+    "mathbf": "text",
+    "mathsf": "text",
+    "mathtt": "text",
+    "mathit": "text",
+    "mathnormal": "text",
+    "textbf": "text",
+    "textit": "text",
+    "textrm": "text",
+    "textsf": "text",
+    "texttt": "text",
+    "textnormal": "text",
+    "emph": "text",
+    "mbox": "text",
+    "hbox": "text",
+    "operatorname": "text",
+    "boldsymbol": "text",
+    "bm": "text",
+    "bf": "text",
+    "rm": "text",
+    "underline": "text",
+    "boxed": "text",
+    "fbox": "text",
+    "ensuremath": "text",
+    "uline": "text",
+    "mathord": "text",
+    "phantom": "",
+}
+DROPPED = re.compile(
+    r"\\(?:displaystyle|textstyle|scriptstyle|limits|nolimits|left|right|middle|bigg?[lrm]?|Bigg?[lrm]?|hline|"
+    r"normalsize|large|Large|small|boldmath|centering|,|;|:|!|>|quad|qquad|thinspace|space|hfill|strut|"
+    r"(?:color|hspace|vspace|phantom|label|tag)\*?\{[^{}]*\})(?![A-Za-z])"
+)
+CALLS = {
+    r"\sqrt(": (r"\sqrt{", "}"),
+    r"\sqrt[3](": (r"\sqrt[3]{", "}"),
+    "cbrt(": (r"\sqrt[3]{", "}"),
+    r"\exp(": ("e^{", "}"),
+    "abs(": ("|", "|"),
+    r"\abs{": (r"\abs{", ""),
+    "floor(": (r"\lfloor ", r"\rfloor "),
+    "ceil(": (r"\lceil ", r"\rceil "),
+    "^(": ("^{", "}"),
+}
+ENVIRONMENT = re.compile(
+    r"\\(begin|end)\{(?:aligned|align\*?|gathered|gather\*?|split|cases|equation\*?|eqnarray\*?)\}"
+)
+COMMAND = re.compile(r"\\([A-Za-z]+)\*?")
+SPACES = re.compile("[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000\\s]+")
+INVISIBLE = re.compile("[\u200b-\u200f\u2060-\u2064\ufeff\u00ad\u202a-\u202e\x00-\x08\x0e-\x1f]")
+GROUPED = re.compile(r"(?<![\d.,_^])(\d{1,3}(?:,\d{3})+)(?!\d|,\d|\.\d*,)")
+CODE = re.compile(r"(?<![A-Za-z\\])(?:np|math|numpy|sympy|sp)\.(?=[a-z])")
+NAMED = re.compile(r"(?<![A-Za-z\\])(" + "|".join(FUNCTIONS) + r")(?=[\s(^_{\\]|\d)")
+# A single upright letter behind a number is a unit; the mark keeps it from being unwrapped.
+LETTER_UNIT = re.compile(r"(?<=[\d)}/])(?:\s|\\ |~)*\\text\{\s*~?([mgshLlJNWVAKCF])\s*\}")
+UNIT_FRACTION = re.compile(
+    r"(?<=[\d)}])(?:\s|\\ |~)*\\frac\s*\{\s*\\text\{([A-Za-z]+)\}\s*\}\s*\{\s*\\text\{([A-Za-z]+)\}(?:(\^)\{?(\d)\}?)?\s*\}"
+)
+WORD_JOIN = re.compile(
+    r"\\text\{\s*,?\s*(?:and|or|和|或|与)\s*\}|(?<=[\s\d)}\]$.,])(?:and|or|和|或|与)(?=[\s\d({\[$\\-])"
+)
+
+
+def braced(text: str, start: int) -> tuple[str, int] | None:
+    """The content of the brace group that opens at `start`, and the index behind its closing brace.
+
+    Args:
+        text (`str`): Any text.
+        start (`int`): Index of an opening brace.
+
+    Returns:
+        `tuple[str, int]` or `None`: `None` if the group is never closed. Escaped braces do not count.
+
+    Example:
+    ```python
+    >>> braced(r"\\boxed{\\frac{1}{2}}!", 6)
+    ('\\\\frac{1}{2}', 19)
+    ```
+    """
+    depth = 0
+    position = start
+    while position < len(text):
+        char = text[position]
+        if char == "\\":
+            position += 2
+            continue
+        if char == "{":
+            depth += 1
+        elif char == "}":
+            depth -= 1
+            if depth == 0:
+                return text[start + 1 : position], position + 1
+        position += 1
+    return None
+
+
+def _from_unicode(text: str) -> str:
+    if text.isascii():
+        return text
+    text = INVISIBLE.sub("", text)
+    text = re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿⁱ]+", lambda m: "^{" + m[0].translate(SUPERSCRIPTS) + "}", text)
+    text = re.sub("[₀₁₂₃₄₅₆₇₈₉₊₋₌₍₎]+", lambda m: "_{" + m[0].translate(SUBSCRIPTS) + "}", text)
+    pieces = []
+    for char in SPACES.sub(" ", text.translate(SYMBOL_TABLE)):
+        if char.isascii():
+            pieces.append(char)
+        elif unicodedata.category(char) == "Nd":
+            pieces.append(str(unicodedata.decimal(char)))
+        else:
+            form = unicodedata.normalize("NFKC", char)
+            if "⁄" in form:  # ½ and its relatives; the braces keep 3½ a mixed number
+                top, bottom = form.split("⁄")
+                form = rf"\frac{{{top}}}{{{bottom}}}"
+            pieces.append(form.translate(SYMBOL_TABLE))
+    return "".join(pieces)
+
+
+def _without_dollars(text: str) -> str:
+    """Removes maths delimiters, keeps money: an escaped dollar, or a single one in front of a number."""
+    text = re.sub(r"\\\\\[-?[\d.]*[a-z]*\]", r"\\\\", text)
+    text = re.sub(r"(?<!\\)\\[()\[\]]", " ", text)
+    text = text.replace(r"\$", "\uffff")
+    if text.count("$") == 1:
+        text = re.sub(r"\$(?=\s*[\d.])", "\uffff", text)
+    return text.replace("$", " ").replace("\uffff", r"\$")
+
+
+def _commands(text: str) -> str:
+    def rename(match: re.Match) -> str:
+        name = match[1]
+        new = ALIASES.get(name)
+        if new is None:
+            return match[0].rstrip("*") if name in ("operatorname",) else match[0]
+        return ("\\" + new if new[:1].isalpha() or new in ("{", "}") else new) + " "
+
+    text = text.replace(r"\textcolor", r"\color")
+    text = re.sub(r"\\color\s*\{[^{}]*\}", "", text)
+    text = re.sub(r"\\(?:left|right)\s*\.", "", text)
+    text = DROPPED.sub(" ", text)
+    text = COMMAND.sub(rename, text)
+    text = re.sub(r"\{\s*\\text\s+(?!\{)([^{}]*)\}", r"\\text{\1}", text)  # {\bf 5}
+    text = re.sub(r"\\text\s+\{", r"\\text{", text)
+    text = re.sub(r"\\text (?=\w)(\w)", r"\1", text)
+    if ENVIRONMENT.search(text):
+        text = ENVIRONMENT.sub(" ", text).replace("&", "").replace(r"\\", ",")
+    return text
+
+
+def _groups(text: str) -> str:
+    """Joins grouped digits (10,000; 10 000; 10{,}000), but never inside a tuple, where a comma separates."""
+    text = re.sub(r"(?<=\d)\s*\{,\}\s*(?=\d{3}(?!\d))|(?<=\d)\s*,\s*\\!\s*(?=\d{3}(?!\d))", "", text)
+    text = re.sub(r"(?<=\d)\{,\}(?=\d)", ".", text)
+    text = re.sub(r"(?<=\d)(?:\\[,;:! ]|~)+(?=\d{3}(?!\d))", "", text)
+    text = re.sub(r"(?<![\d.,_^])\d{1,3}(?:'\d{3})+(?![\d'])", lambda m: m[0].replace("'", ""), text)
+
+    def join(match: re.Match) -> str:
+        before = text[: match.start()].replace(r"\{", "(").replace(r"\}", ")")
+        depth = sum(before.count(c) for c in "([") - sum(before.count(c) for c in ")]")
+        return match[0] if depth > 0 else match[0].replace(",", "")
+
+    return GROUPED.sub(join, text)
+
+
+def _numbers(text: str) -> str:
+    text = re.sub(r"(?<![\d.,_^])\d{1,3}(?: \d{3})+(?![\d ]*\d)", lambda m: m[0].replace(" ", ""), text)
+    text = re.sub(r"(?<![\d.,_^])\d{1,3}(?:\.\d{3}){2,}(?![\d.,])", lambda m: m[0].replace(".", ""), text)
+    # 3 1/2 is a mixed number, and so is 3\frac{1}{2}; the brackets keep a sign in front of the whole.
+    text = re.sub(r"(?<![\d.,_^/}\w])(\d+) +(\d+)\s*/\s*(\d+)(?![\d.])", _mixed, text)
+    text = re.sub(r"(?<![\d.,_^/}\w])(\d+)\s*\\frac\{\s*(\d+)\s*\}\{\s*(\d+)\s*\}(?!\s*[\^!])", _mixed, text)
+    # 4.5e33, 4.5E+33, 4.5 x 10^33; not 3e^2 or 2e
+    text = re.sub(r"(?<![\w.])(\d+\.?\d*|\.\d+)\s*[eE]\s?([+-]?\d+)(?![\w.])", r"\1\\cdot 10^{\2}", text)
+    text = re.sub(r"(?<=\d)\s*[xX*]\s*(?=10\s*\^)", r"\\cdot ", text)
+    return text
+
+
+def _mixed(match: re.Match) -> str:
+    whole, top, bottom = match.groups()
+    if 0 < int(top[:9]) < int(bottom[:9]) and len(top) < 9 and len(bottom) < 9:
+        return rf"({whole}+\frac{{{top}}}{{{bottom}}})"
+    return match[0]
+
+
+def _plain_code(text: str) -> str:
+    """Reads what code writes: exp(16), sqrt(2), pi, 2*x, x**2, <=."""
+    text = CODE.sub("", text)
+    text = re.sub(r"\*\*", "^", text)
+    text = re.sub(r"(?<![A-Za-z\\])sqrt(?=\s*[({\d\[])", r"\\sqrt", text)
+    text = re.sub(r"(?<![A-Za-z\\])(?:pi|Pi|PI)(?![A-Za-z])", r"\\pi ", text)
+    text = re.sub(r"(?<![A-Za-z\\])(?:oo|inf|infinity|Infinity)(?![A-Za-z])", r"\\infty ", text)
+    text = NAMED.sub(r"\\\1 ", text)
+    text = text.replace("<=", r"\le ").replace(">=", r"\ge ").replace("!=", r"\ne ").replace("==", "=")
+    text = text.replace("=<", r"\le ").replace("*", r"\cdot ")
+    text = re.sub(r"(^|[\[(,{=<>]|\\(?:in|le|ge)) *\+ *(?=\\infty)", r"\1", text)
+    return re.sub(r"\+\s*-", "-", text)
+
+
+def _arguments(text: str) -> str:
+    r"""Gives \frac, \sqrt and exponents their braces: \frac43, \sqrt2, 10^10."""
+    if r"\frac" in text or r"\binom" in text:
+        for _ in range(2):
+            text = re.sub(r"\\(frac|binom)\s*(\d|[A-Za-z]|\\[A-Za-z]+)\s*(?=\d|[A-Za-z]|\\|\{)", r"\\\1{\2}", text)
+        text = re.sub(
+            r"(\\(?:frac|binom)\s*\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})\s*(\d|[A-Za-z]|\\[A-Za-z]+)", r"\1{\2}", text
+        )
+    if r"\sqrt" in text:
+        text = re.sub(r"\\sqrt\s*(\[[^\]]*\])?\s*(\d+|[A-Za-z]|\\[A-Za-z]+)", r"\\sqrt\1{\2}", text)
+    text = re.sub(r"\\(sqrt(?:\[\d+\])?|exp)\s+\(", r"\\\1(", text)
+    text = re.sub(r"\\exp\s*\{", "e^{", _calls(text))
+    text = re.sub(r"([_^])\s+", r"\1", text)
+    text = re.sub(r"\^\{?((?:\\prime ?)+)\}?", lambda m: "'" * m[1].count("prime"), text)
+    return re.sub(r"([_^])(-?\d+|-?[A-Za-z])", r"\1{\2}", text)
+
+
+def _calls(text: str) -> str:
+    r"""Reads round brackets as what they stand for: \sqrt(1/n), 4^(1/3), exp(16), abs(x)."""
+    for call, (opening, closing) in CALLS.items():
+        position = text.find(call)
+        while position >= 0:
+            start = position + len(call)
+            if call[0].isalpha() and position and (text[position - 1].isalpha() or text[position - 1] == "\\"):
+                position = text.find(call, start)
+                continue
+            depth = 1
+            for end in range(start, len(text)):
+                depth += (text[end] == "(") - (text[end] == ")")
+                if depth == 0:
+                    text = text[:position] + opening + text[start:end] + closing + text[end + 1 :]
+                    break
+            position = text.find(call, position + len(opening))
+    return text
+
+
+def _texts(text: str) -> str:
+    r"""Unwraps \text{...} around what is no text: numbers, single letters, signs."""
+    text = WORD_JOIN.sub(" , ", text)
+    text = UNIT_FRACTION.sub("\\\\text{\x01\\1/\\2\\3\\4}", text)
+    text = LETTER_UNIT.sub("\\\\text{\x01\\1}", text)
+    for _ in range(3):
+        new = re.sub(
+            r"\\text\{\s*((?:[\d\s.,:()+/%^*=-]|\\(?:cdot|frac|times|pi|%)|[{}](?=\d)|(?<=\d)\})*|\(?[A-Za-z]\)?\.?)\s*\}",
+            r"\1",
+            text,
+        )
+        if new == text:
+            break
+        text = new
+    text = text.replace("\x01", "")
+    whole = re.fullmatch(r"\\text\{([^{}]*)\}", text.strip())
+    if whole:
+        text = whole[1]
+    return text
+
+
+def _spaces(text: str) -> str:
+    text = re.sub(r"(?<=\d)\s+(?=\d)", "\0", text)  # 1 2 is not 12
+    parts = re.split(r"(\\text\{[^{}]*\}|[A-Za-z]{2,}(?: +[A-Za-z']{2,})+)", text)
+    for index, part in enumerate(parts):
+        if index % 2:
+            inner = part[6:-1] if part.startswith(r"\text{") else None
+            parts[index] = " ".join(part.split()) if inner is None else r"\text{" + " ".join(inner.split()) + "}"
+        else:
+            # a space that ends a command has to stay where a letter follows
+            parts[index] = re.sub(
+                r"(\\[A-Za-z]+)?\s+(?=([A-Za-z])?)", lambda m: (m[1] or "") + (" " if m[1] and m[2] else ""), part
+            )
+    return "".join(parts).replace("\0", " ")
+
+
+def normalize(text: str) -> str:
+    r"""The answer in one canonical notation: ASCII, no maths delimiters, no style, no spaces that mean nothing.
+
+    Units, percent signs and words stay (as `\text{...}` where they were marked as text): they are compared, not
+    dropped.
+
+    Args:
+        text (`str`): The text of an answer, as extracted or as stored.
+
+    Returns:
+        `str`: Canonical text; equal text means equal value.
+
+    Example:
+    ```python
+    >>> normalize("\\dfrac12"), normalize("１０ ０００"), normalize("$4.5e33$")
+    ('\\frac{1}{2}', '10000', '4.5\\cdot10^{33}')
+    ```
+    """
+    text = _from_unicode(text).strip()
+    text = text.removeprefix("**").removesuffix("**").strip("`").strip()
+    if text.isdigit():
+        return text.lstrip("0") or "0"
+    text = _without_dollars(text)
+    text = _groups(text)
+    text = _commands(text)
+    text = _texts(text)
+    text = _plain_code(text)
+    text = re.sub(r"(?<!\\)\\ |~", " ", text).replace(";", ",")
+    text = _arguments(text)
+    text = _numbers(text)
+    text = re.sub(r"(?<![\d}.])\.(?=\d)", "0.", text)
+    text = _spaces(text)
+    text = re.sub(r"\^\{?\\circ\s*\}?", r"^\\circ ", text).replace(r"^\circ ", r"^\circ ").strip()
+    text = text.strip(",;").rstrip(".:!?" if not text.endswith("!") else ".:?").strip()
+    return text
