@@ -1,0 +1,133 @@
+"""What a training run shows and writes while it goes on: a bar, `metrics.jsonl`, held-out accuracy, and a clean stop."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+from datasets import Dataset
+from tqdm.auto import tqdm
+from transformers import TrainerCallback
+
+from .heldout import measure_accuracy
+
+
+class ProgressBar(TrainerCallback):
+    """
+    One bar with a few numbers; nothing where the output is no terminal.
+
+    Args:
+        title (`str`):
+            Left of the bar.
+        shown (`dict[str, str]`):
+            Keys of the logs, and how to call them here.
+    """
+
+    def __init__(self, title: str, shown: dict[str, str]):
+        self.title, self.shown, self.latest, self.bar = title, shown, {}, None
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if state.is_world_process_zero:
+            # disable=None asks whether the output is a terminal
+            self.bar = tqdm(total=state.max_steps, initial=state.global_step, desc=self.title, disable=None)
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if self.bar is not None:
+            self.bar.update()
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        if self.bar is not None:
+            numbers = {label: logs[key] for key, label in self.shown.items() if logs.get(key) is not None}
+            self.latest |= {label: f"{float(number):.3g}" for label, number in numbers.items()}
+            self.bar.set_postfix(self.latest)
+
+    def on_train_end(self, args, state, control, **kwargs):
+        if self.bar is not None:
+            self.bar.close()
+
+
+class MetricsFile(TrainerCallback):
+    """
+    Writes every log entry to `metrics.jsonl` in the run's folder, one JSON object a line.
+
+    A resumed run drops the lines after its checkpoint, so that each step stands in the file once.
+    """
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if not state.is_world_process_zero:
+            return
+        self.path = Path(args.output_dir) / "metrics.jsonl"
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        kept = [json.dumps(entry) + "\n" for entry in read_metrics(self.path) if entry["step"] <= state.global_step]
+        unfinished = self.path.with_suffix(".tmp")
+        unfinished.write_text("".join(kept) if state.global_step > 0 else "")
+        os.replace(unfinished, self.path)
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        if state.is_world_process_zero:
+            with open(self.path, "a") as file:
+                file.write(json.dumps({"step": state.global_step} | logs) + "\n")
+
+
+def read_metrics(path: str | Path) -> list[dict]:
+    """
+    Log entries of a run, in order.
+
+    Args:
+        path (`str` or `Path`):
+            A `metrics.jsonl`. A missing file, and a last line that a killed run left unfinished, count as empty.
+
+    Returns:
+        `list[dict]`: one entry a line, each with its `step`.
+    """
+    entries = []
+    for line in Path(path).read_text().splitlines() if Path(path).exists() else []:
+        try:
+            entries.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return entries
+
+
+class HeldOutAccuracy(TrainerCallback):
+    """
+    Greedy accuracy on held-out problems, logged with the step's other metrics as `heldout/greedy_accuracy`.
+
+    Args:
+        trainer ([`STAPOTrainer`]):
+            The trainer whose policy is measured.
+        problems (`Dataset`):
+            Held-out problems.
+        every_steps (`int`):
+            Steps between two measurements.
+    """
+
+    def __init__(self, trainer, problems: Dataset, every_steps: int):
+        self.trainer, self.problems, self.every_steps = trainer, problems, every_steps
+
+    def on_step_end(self, args, state, control, model=None, processing_class=None, **kwargs):
+        if state.is_world_process_zero and state.global_step % self.every_steps == 0:
+            accuracy = measure_accuracy(model, processing_class, self.problems, args.max_completion_length)
+            self.trainer._metrics["train"]["heldout/greedy_accuracy"].append(accuracy.mean)
+
+
+class StopOnInterrupt(TrainerCallback):
+    """On the first Ctrl-C or SIGTERM, ends the step that is running and saves a checkpoint; the second one kills."""
+
+    stopped = False
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.handlers = {number: signal.signal(number, self._request) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def _request(self, number, frame):
+        self.stopped = True
+        signal.signal(number, self.handlers[number])
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if self.stopped:
+            control.should_save = True
+            control.should_training_stop = True
+
+    def on_train_end(self, args, state, control, **kwargs):
+        for number, handler in self.handlers.items():
+            signal.signal(number, handler)

@@ -1,0 +1,189 @@
+"""
+Run by `test_two_processes.py` under torchrun: two gloo processes, the same checks on each.
+
+A failed check raises, so the process exits non-zero; a missing collective runs into the short timeout.
+"""
+
+import sys
+import tempfile
+import zlib
+from datetime import timedelta
+from pathlib import Path
+
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from conftest import TOY_PROB_THRESHOLD, build_tokenizer, content_reward, record_silenced, weights  # noqa: E402
+from trl import GRPOConfig, GRPOTrainer  # noqa: E402
+
+from stapo_trl import STAPOConfig, STAPOTrainer  # noqa: E402
+from stapo_trl.collectives import gather_ragged, sum_over_processes  # noqa: E402
+from stapo_trl.data.arithmetic import load_arithmetic  # noqa: E402
+from stapo_trl.warm_start import build_model  # noqa: E402
+
+
+def make_trainer(trainer_class=STAPOTrainer, reward_funcs=content_reward, **overrides):
+    settings = {
+        "output_dir": tempfile.mkdtemp(),
+        "per_device_train_batch_size": 4,
+        "num_generations": 4,
+        "max_completion_length": 12,
+        "max_steps": 2,
+        "learning_rate": 0.1,
+        "optim": "sgd",
+        "warmup_steps": 0,
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "report_to": "none",
+        "use_cpu": True,
+        "bf16": False,
+        "gradient_checkpointing": False,
+        "disable_tqdm": True,
+        "ddp_timeout": 20,
+    }
+    if trainer_class is STAPOTrainer:
+        settings |= {"s2t_prob_threshold": TOY_PROB_THRESHOLD}
+    settings.update(overrides)
+    config_class = STAPOConfig if trainer_class is STAPOTrainer else GRPOConfig
+    return trainer_class(
+        model=build_model(0),
+        reward_funcs=reward_funcs,
+        args=config_class(**settings),
+        train_dataset=load_arithmetic("train", 64, num_terms=3),
+        processing_class=build_tokenizer(),
+    )
+
+
+def same_on_both(values) -> bool:
+    gathered = [None, None]
+    dist.all_gather_object(gathered, values)
+    return gathered[0] == gathered[1]
+
+
+def fixed_completions(trainer):
+    """Replaces sampling by completions that depend on the prompt and its copy alone, however prompts are spread."""
+    vocabulary = len(trainer.processing_class)
+    seen = {}
+
+    def generate(prompts):
+        output = original(prompts)
+        completions = []
+        for prompt in prompts:
+            copy = seen[prompt] = seen.get(prompt, -1) + 1  # all copies of a prompt come to one process here
+            generator = torch.Generator().manual_seed(zlib.crc32(f"{prompt}-{copy}".encode()))
+            length = int(torch.randint(2, 12, (1,), generator=generator))
+            completions.append(torch.randint(2, vocabulary, (length,), generator=generator).tolist() + [1])
+        texts = trainer.processing_class.batch_decode(completions, skip_special_tokens=True)
+        return (output[0], completions, output[2], texts, *output[4:])
+
+    original = trainer._generate
+    trainer._generate = generate
+    return trainer
+
+
+def check_ragged_gather(accelerator, rank):
+    for lengths in [(3, 5), (3, 0), (0, 4), (0, 0)]:
+        for dtype in (torch.float32, torch.bfloat16, torch.float64):
+            own = (torch.arange(lengths[rank]) + 10.0 * rank).to(dtype)
+            values, part = gather_ragged(accelerator, own)
+            expected = [float(i) for i in range(lengths[0])] + [10.0 + i for i in range(lengths[1])]
+            assert values.tolist() == expected and values[part].tolist() == own.tolist()
+    # More than float32 counts exactly
+    assert sum_over_processes(accelerator, [2**24 + 1.0, torch.tensor(rank)]) == [2.0**25 + 2, 1.0]
+
+
+def check_cut(reference_file):
+    """Two processes silence the tokens and take the step that one process does (`reference_file`)."""
+    results = {}
+    for selection in ("low_entropy", "random"):
+        for rows, accumulation in ((4, 1), (2, 2), (1, 4)):
+            trainer = fixed_completions(
+                make_trainer(
+                    per_device_train_batch_size=rows,
+                    gradient_accumulation_steps=accumulation,
+                    s2t_selection=selection,
+                )
+            )
+            silenced = record_silenced(trainer)
+            trainer.train()
+            parts = [None, None]
+            dist.all_gather_object(parts, silenced)
+            results[selection, rows, accumulation] = sorted(parts[0] + parts[1]), weights(trainer)
+            found = [
+                {key: value for key, value in entry.items() if key.startswith("s2t/")}
+                for entry in trainer.state.log_history
+            ]
+            assert same_on_both(found)
+    expected = torch.load(reference_file, weights_only=False)
+    for (selection, *_), (silenced, weight) in results.items():
+        assert len(silenced) > 2
+        assert silenced == expected[selection][0], (selection, silenced, expected[selection][0])
+        torch.testing.assert_close(weight, expected[selection][1])
+
+
+def check_ranks_without_candidates(rank):
+    """A rank without a positive response, without a candidate, or with padding alone: no hang, finite weights."""
+
+    def first_rank_only(completions, **kwargs):
+        return [float(index % 2) if rank == 0 else 1.0 for index in range(len(completions))]
+
+    def nobody(completions, **kwargs):
+        return [1.0] * len(completions)
+
+    for reward in (first_rank_only, nobody):
+        for population in ("candidates", "all"):
+            for accumulation in (1, 2):
+                trainer = make_trainer(
+                    reward_funcs=reward, s2t_entropy_population=population, gradient_accumulation_steps=accumulation
+                )
+                forwards = []
+                trainer.model.register_forward_pre_hook(
+                    lambda module, args, kwargs, forwards=forwards: forwards.append(1) if "labels" in kwargs else None,
+                    with_kwargs=True,
+                )
+                trainer.train()
+                assert same_on_both(len(forwards)), "ranks made different numbers of forward passes"
+                assert all(value.isfinite().all() for value in weights(trainer).values())
+
+    trainer = make_trainer(mask_truncated_completions=True, gradient_accumulation_steps=2)
+    trainer.eos_token_ids = [] if rank == 0 else trainer.eos_token_ids  # all of rank 0's completions are truncated
+    trainer.train()
+    assert all(value.isfinite().all() for value in weights(trainer).values())
+
+
+def check_off(rank):
+    for settings in ({}, {"gradient_accumulation_steps": 2, "steps_per_generation": 4, "num_iterations": 2}):
+        stapo = make_trainer(s2t_prob_threshold=0.0, **settings)
+        stapo.train()
+        grpo = make_trainer(GRPOTrainer, epsilon_high=0.28, lr_scheduler_type="constant_with_warmup", **settings)
+        grpo.train()
+        torch.testing.assert_close(weights(stapo), weights(grpo), rtol=0, atol=0)
+
+
+def reference(path):
+    """The same steps on one process."""
+    results = {}
+    for selection in ("low_entropy", "random"):
+        trainer = fixed_completions(make_trainer(per_device_train_batch_size=8, s2t_selection=selection))
+        silenced = record_silenced(trainer)
+        trainer.train()
+        results[selection] = sorted(silenced), weights(trainer)
+    torch.save(results, path)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "reference":
+        reference(sys.argv[2])
+    else:
+        dist.init_process_group("gloo", timeout=timedelta(seconds=30))
+        rank = dist.get_rank()
+        trainer = make_trainer()
+        assert trainer.accelerator.num_processes == 2, trainer.accelerator.distributed_type
+        check_ragged_gather(trainer.accelerator, rank)
+        check_off(rank)
+        check_ranks_without_candidates(rank)
+        check_cut(sys.argv[2])
+        print(f"rank {rank}: all checks passed")
+        dist.destroy_process_group()
