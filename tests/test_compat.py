@@ -1,0 +1,145 @@
+"""Contract with TRL: each private fact that the trainer leans on, so that a new release fails here and not in a run."""
+
+import inspect
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+from conftest import make_inputs
+from trl import GRPOConfig, GRPOTrainer
+
+from stapo_trl import _compat
+
+
+def source(name: str) -> str:
+    return inspect.getsource(inspect.unwrap(getattr(GRPOTrainer, name)))
+
+
+def test_the_installed_trl_has_the_hooks():
+    _compat.check_base_trainer(GRPOTrainer)
+
+
+def test_the_tested_window_is_the_one_of_the_package_metadata():
+    from importlib.metadata import requires
+
+    (trl,) = [line for line in requires("stapo-trl") if re.match(r"trl[<>=]", line)]
+    assert set(trl.removeprefix("trl").split(",")) == set(_compat.TESTED_TRL.split(","))
+
+
+def test_a_missing_or_changed_hook_is_refused_by_name():
+    class Renamed(GRPOTrainer):
+        _compute_loss = None
+
+    class Changed(GRPOTrainer):
+        def _prepare_inputs(self, batch):
+            pass
+
+    with pytest.raises(RuntimeError, match=r"_prepare_inputs.*\['self', 'batch'\].*install trl>=1.16,<1.17"):
+        _compat.check_base_trainer(Changed)
+    Renamed.compute_loss = lambda self: None
+    with pytest.raises(RuntimeError, match="GRPOTrainer.*compute_loss"):
+        _compat.check_base_trainer(Renamed)
+
+
+def test_unsloth_is_refused(monkeypatch):
+    patched = type("GRPOTrainer", (GRPOTrainer,), {"__module__": "unsloth_compiled_cache.UnslothGRPOTrainer"})
+    with pytest.raises(RuntimeError, match="Unsloth"):
+        _compat.check_base_trainer(patched)
+    monkeypatch.setitem(sys.modules, "unsloth", object())
+    with pytest.raises(RuntimeError, match="Unsloth"):
+        _compat.check_base_trainer(GRPOTrainer)
+
+
+def test_importing_the_package_imports_neither_torch_nor_trl():
+    code = "import stapo_trl, stapo_trl.cli, sys; assert not {'torch', 'trl', 'transformers'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_trainer_imports_without_optional_packages():
+    missing = ["peft", "deepspeed", "vllm", "matplotlib", "math_verify"]
+    code = f"import sys; sys.modules |= dict.fromkeys({missing}); from stapo_trl import STAPOConfig, STAPOTrainer"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# ---- What a signature does not show ---------------------------------------------------------------------------------
+
+
+def test_the_loss_mask_is_completion_mask_times_tool_mask(make_trainer):
+    trainer = make_trainer(GRPOTrainer, GRPOConfig, loss_type="bnpo")
+    trainer.current_gradient_accumulation_steps = 1
+    batch = make_inputs(4, 6)
+    keep = (torch.arange(6) % 2 == 0).long().expand(4, 6)
+    losses = []
+    for change in ({"tool_mask": keep}, {"tool_mask": keep, "advantages": batch["advantages"]}):
+        losses.append(trainer._compute_loss(trainer.model, {**batch, **change}).item())
+    logps, _, _ = trainer._get_per_token_logps_and_entropies(
+        trainer.model,
+        torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1),
+        torch.cat([batch["prompt_mask"], batch["completion_mask"]], 1),
+        6,
+        compute_entropy=True,
+    )
+    mask = batch["completion_mask"] * keep
+    # The ratio to the same policy is 1, so the loss is minus the mean advantage over the mask
+    expected = -(batch["advantages"][:, None] * mask).sum() / mask.sum()
+    torch.testing.assert_close(losses, [expected.item()] * 2)
+
+
+def test_token_normalised_losses_divide_by_num_items_in_batch(make_trainer):
+    trainer = make_trainer(GRPOTrainer, GRPOConfig, loss_type="dapo")
+    trainer.current_gradient_accumulation_steps = 1
+    batch = make_inputs(4, 6)
+    whole = trainer._compute_loss(trainer.model, batch)
+    half = trainer._compute_loss(trainer.model, {**batch, "num_items_in_batch": batch["num_items_in_batch"] / 2})
+    torch.testing.assert_close(half, 2 * whole)
+
+
+def test_the_loss_makes_one_forward_and_asks_for_entropies():
+    assert source("_compute_loss").count("self._get_per_token_logps_and_entropies(") == 1
+    assert "compute_entropy=True" in source("_compute_loss")
+
+
+def test_compute_loss_is_the_private_loss_and_nothing_else():
+    body = source("compute_loss")
+    assert "return self._compute_loss(model, inputs)" in body and "num_items_in_batch=None" in body
+
+
+def test_prepare_inputs_reads_the_step_counter_and_the_models_mode():
+    body = source("_prepare_inputs")
+    for fact in ("self._step % generate_every", "self._buffered_inputs[self._step %", "self.model.training"):
+        assert fact in body
+
+
+def test_old_log_probs_are_handed_on_as_they_were_computed():
+    body = source("_generate_and_score_completions")
+    assert 'output["old_per_token_logps"] = old_per_token_logps' in body
+    assert (
+        "old_per_token_logps, _, _ = self._get_per_token_logps_and_entropies(\n                    self.model," in body
+    )
+
+
+def test_masked_positions_hold_zero(make_trainer):
+    trainer, batch = make_trainer(), make_inputs(4, 6)
+    with torch.no_grad():
+        logps, entropies, _ = trainer._score_tokens(trainer.model, batch)
+    padding = batch["completion_mask"] == 0
+    assert padding.any() and (logps[padding] == 0).all() and (entropies[padding] == 0).all()
+    assert logps.dtype == entropies.dtype == torch.float32
+
+
+def test_the_temperature_is_applied_to_log_probs_and_entropies(make_trainer):
+    batch = make_inputs(4, 6)
+    for temperature in (0.6, 1.0):
+        trainer = make_trainer(temperature=temperature)
+        with torch.no_grad():
+            logps, entropies, _ = trainer._score_tokens(trainer.model, batch)
+            ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
+            mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], 1)
+            logits = trainer.model(input_ids=ids, attention_mask=mask).logits[:, 2:-1] / temperature
+        expected = logits.log_softmax(-1)
+        valid = batch["completion_mask"].bool()
+        sampled = expected.gather(-1, batch["completion_ids"][..., None]).squeeze(-1)
+        torch.testing.assert_close(logps[valid], sampled[valid])
+        torch.testing.assert_close(entropies[valid], -(expected.exp() * expected).sum(-1)[valid])
