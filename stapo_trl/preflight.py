@@ -48,7 +48,10 @@ def check_dataset(dataset: Dataset | IterableDataset | None, args: GRPOConfig) -
 
 def check_reward_columns(dataset: Dataset | IterableDataset | None, reward_funcs: Callable | list | None) -> None:
     """
-    Refuse a training set that lacks a column which a reward function takes as a required argument.
+    Refuse a training set that lacks a column which a reward function needs.
+
+    A function needs the columns of its arguments without default, and one of `function.answer_columns` if it has that
+    attribute, as the rewards of this package do.
 
     Args:
         dataset (`Dataset` or `IterableDataset`, *optional*):
@@ -62,25 +65,34 @@ def check_reward_columns(dataset: Dataset | IterableDataset | None, reward_funcs
     Example:
 
     ```python
-    >>> check_reward_columns(Dataset.from_dict({"prompt": ["1+1="], "answer": ["2"]}), math_accuracy_reward)
-    ValueError: The reward function 'math_accuracy_reward' needs the column 'solution', but the training set has only ...
+    check_reward_columns(Dataset.from_dict({"prompt": ["1+1="], "gold": ["2"]}), math_accuracy_reward)
+    # ValueError: The reward function 'math_accuracy_reward' needs the column 'solution' or 'answer' or ...
     ```
     """
     columns = getattr(dataset, "column_names", None)
     if columns is None:
         return
     for function in reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]:
-        if not callable(function) or hasattr(function, "forward"):
-            continue
-        try:
-            parameters = inspect.signature(function).parameters.values()
-        except ValueError:  # a builtin without a signature
-            continue
-        for parameter in parameters:
-            named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-            required = named and parameter.default is parameter.empty
-            if required and parameter.name not in REWARD_ARGUMENTS and parameter.name not in columns:
+        for alternatives in _needed_columns(function):
+            if not set(alternatives) & set(columns):
+                needed = " or ".join(f"'{name}'" for name in alternatives)
                 raise ValueError(
                     f"The reward function '{getattr(function, '__name__', type(function).__name__)}' needs the column "
-                    f"'{parameter.name}', but the training set has only {columns}: rename the column that holds it."
+                    f"{needed}, but the training set has only {columns}: rename the column that holds it."
                 )
+
+
+def _needed_columns(function: Callable) -> list[tuple[str, ...]]:
+    """What a reward function needs, as groups of columns of which one is enough."""
+    if not callable(function) or hasattr(function, "forward"):  # the name of a reward model, or one
+        return []
+    needed = [tuple(function.answer_columns)] if hasattr(function, "answer_columns") else []
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:  # a builtin without a signature
+        return needed
+    for parameter in parameters:
+        named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        if named and parameter.default is parameter.empty and parameter.name not in REWARD_ARGUMENTS:
+            needed.append((parameter.name,))
+    return needed

@@ -33,7 +33,7 @@ def load_arithmetic(split: str = "train", size: int = 1000, num_terms: int = 5, 
         `Dataset` with `prompt` (plain text), `solution` (the result, as text), `problem_id` and `source`.
 
     Raises:
-        `ValueError`: for an unknown split, or fewer than 2 terms.
+        `ValueError`: for an unknown split, fewer than 2 terms, or more problems than there are.
 
     Example:
 
@@ -48,10 +48,17 @@ def load_arithmetic(split: str = "train", size: int = 1000, num_terms: int = 5, 
         raise ValueError(f"`num_terms` must be at least 2, got {num_terms}: one number is no problem.")
     rng = random.Random(f"{split}-{num_terms}-{seed}")
     problems = {}  # a dict, to drop repeats and keep the order
-    while len(problems) < size:
+    for _ in range(10_000 + 100 * size):
+        if len(problems) == size:
+            break
         problem = _draw_problem(rng, num_terms)
         if zlib.crc32(problem.encode()) % 10 in SPLITS[split]:
             problems[problem] = None
+    else:
+        raise ValueError(
+            f"Found only {len(problems)} of {size} distinct problems of {num_terms} terms for the split '{split}': "
+            "lower `size` or raise `num_terms`."
+        )
     rows = [
         {
             "prompt": f"{problem}=?",

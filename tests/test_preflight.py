@@ -1,0 +1,54 @@
+import functools
+
+import pytest
+from datasets import Dataset
+
+from stapo_trl import STAPOConfig
+from stapo_trl.preflight import check_dataset, check_reward_columns
+from stapo_trl.rewards import MathAccuracyReward, math_accuracy_reward
+
+
+@pytest.fixture
+def args(tmp_path):
+    return STAPOConfig(str(tmp_path), use_cpu=True, bf16=False, per_device_train_batch_size=8, num_generations=4)
+
+
+ROWS = Dataset.from_dict({"prompt": ["1+1=?", "1+2=?"], "answer": ["2", "3"]})
+
+
+def test_two_prompts_fill_a_generation_batch_of_eight_completions_of_four(args):
+    check_dataset(ROWS, args)
+    with pytest.raises(ValueError, match="has 1 prompts, but one generation batch takes 2"):
+        check_dataset(ROWS.select([0]), args)
+
+
+def test_streams_are_checked_for_their_columns_only(args):
+    check_dataset(ROWS.to_iterable_dataset(), args)
+    with pytest.raises(ValueError, match="no column 'prompt'"):
+        check_dataset(ROWS.rename_column("prompt", "problem").to_iterable_dataset(), args)
+
+
+@pytest.mark.parametrize("columns", [["answer"], ["solution"], ["ground_truth"]])
+def test_the_accuracy_reward_finds_any_of_its_answer_columns(columns):
+    check_reward_columns(ROWS.rename_column("answer", columns[0]), [math_accuracy_reward])
+
+
+@pytest.mark.parametrize(
+    "reward", [math_accuracy_reward, MathAccuracyReward(), MathAccuracyReward(answer_column="gold")]
+)
+def test_a_missing_answer_column_is_named_before_the_first_step(reward):
+    wanted = "'gold'" if getattr(reward, "answer_column", None) else "'solution' or 'answer' or 'ground_truth'"
+    with pytest.raises(ValueError, match=f"'math_accuracy_reward' needs the column {wanted}.*only.*'target'"):
+        check_reward_columns(ROWS.rename_column("answer", "target"), [reward])
+
+
+def test_required_arguments_of_any_reward_are_columns():
+    def with_metadata(completions, metadata, **kwargs):
+        return [0.0] * len(completions)
+
+    def with_default(prompts, completions, completion_ids, trainer_state, log_extra=None, difficulty=None, **kwargs):
+        return [0.0] * len(completions)
+
+    check_reward_columns(ROWS, [with_default, "reward/model", len, functools.partial(with_metadata, metadata=1)])
+    with pytest.raises(ValueError, match="'with_metadata' needs the column 'metadata'"):
+        check_reward_columns(ROWS, [with_default, with_metadata])
