@@ -24,6 +24,7 @@ from . import s2t
 from ._compat import check_base_trainer
 from .collectives import gather_ragged, sum_over_processes
 from .dropout import get_rng_state, has_dropout, replay
+from .groups import have_spread
 from .preflight import check_dataset, check_reward_columns
 from .stapo_config import STAPOConfig
 
@@ -175,7 +176,6 @@ class STAPOTrainer(GRPOTrainer):
 
     def _score_tokens(self, model, inputs, compute_aux_loss=False):
         """The forward that TRL's loss makes: log-probs (B, T), entropies (B, T) in nats, auxiliary loss or None."""
-        parameters = inspect.signature(GRPOTrainer._get_per_token_logps_and_entropies).parameters
         return self._get_per_token_logps_and_entropies(
             model,
             torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1),
@@ -183,7 +183,7 @@ class STAPOTrainer(GRPOTrainer):
             inputs["completion_ids"].size(1),
             compute_entropy=True,
             compute_aux_loss=compute_aux_loss,
-            **{name: inputs[name] for name in parameters if name in inputs},  # image tensors
+            **_image_inputs(inputs),
         )
 
     # ---- The window -----------------------------------------------------------------------------------------------
@@ -237,10 +237,10 @@ class STAPOTrainer(GRPOTrainer):
         if "old_entropies" in inputs and inputs["generated_at"] == self.state.global_step and not self._has_dropout:
             return inputs["old_per_token_logps"], inputs["old_entropies"]  # the policy has not moved since
         text = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
-        if self._has_dropout or self.s2t_entropy_population == "all" or inputs.get("num_images") is not None:
+        if self._has_dropout or self.s2t_entropy_population == "all" or _image_inputs(inputs):
             return self._score_tokens(self.model, inputs)[:2]
 
-        advantages = inputs["advantages"]
+        advantages = _advantages(inputs)
         rows = (advantages > s2t.MIN_ADVANTAGE).reshape(len(advantages), -1).any(1).nonzero().squeeze(1)
         logps = torch.zeros(inputs["completion_ids"].shape, device=rows.device)
         entropies = torch.zeros_like(logps)
@@ -258,8 +258,8 @@ class STAPOTrainer(GRPOTrainer):
         return logps, entropies
 
     def _generate_and_score_completions(self, inputs):
-        """Keeps the entropies where TRL scores the completions under the policy that generated them anyway."""
-        if not (self.silences and self.model.training):
+        """Adds which responses may have a positive advantage, and the entropies where TRL scores the policy anyway."""
+        if not self.silences:
             return super()._generate_and_score_completions(inputs)
         self._first_scores = []
         try:
@@ -270,6 +270,8 @@ class STAPOTrainer(GRPOTrainer):
                     output["generated_at"] = torch.tensor(self.state.global_step)
         finally:
             self._first_scores = None
+        rows = len(output["advantages"])
+        output["has_spread"] = self._has_spread[self.accelerator.process_index * rows :][:rows]
         return output
 
     # ---- The mask over all micro-batches and processes ------------------------------------------------------------
@@ -290,7 +292,7 @@ class STAPOTrainer(GRPOTrainer):
         logps, entropies = zip(*[(logps.detach(), entropies.detach()) for logps, entropies in scores], strict=True)
         loss_masks = [_loss_mask(batch).bool() for batch in inputs]
         candidates = [
-            s2t.find_candidates(logp, entropy, batch["advantages"], mask, self.s2t_prob_threshold)
+            s2t.find_candidates(logp, entropy, _advantages(batch), mask, self.s2t_prob_threshold)
             for logp, entropy, batch, mask in zip(logps, entropies, inputs, loss_masks, strict=True)
         ]
         local_entropies = [entropy[candidate] for entropy, candidate in zip(entropies, candidates, strict=True)]
@@ -360,9 +362,30 @@ class STAPOTrainer(GRPOTrainer):
                 f"The reward function '{name}' returned an infinite reward. Return a finite number, or None for a "
                 "completion that cannot be scored."
             )
+        rewards = rewards_per_func
+        if self.multi_objective_aggregation == "sum_then_normalize":
+            abstained = rewards.isnan().all(1, keepdim=True)
+            weighted = (rewards * self.reward_weights.to(rewards.device)).nansum(1, keepdim=True)
+            rewards = weighted.masked_fill(abstained, torch.nan)
+        group_size = self.num_generations if self.model.training else self.num_generations_eval
+        self._has_spread = have_spread(rewards, group_size)
         return rewards_per_func
 
 
 def _loss_mask(inputs: dict[str, Any]) -> torch.Tensor:
     """(B, T), 1 for the tokens that TRL's loss counts."""
     return inputs["completion_mask"] * inputs.get("tool_mask", 1)
+
+
+def _advantages(inputs: dict[str, Any]) -> torch.Tensor:
+    """(B,) or (B, T), zero in groups whose rewards are all equal, where TRL's are rounding errors."""
+    advantages = inputs["advantages"]
+    if "has_spread" not in inputs:
+        return advantages
+    return advantages * inputs["has_spread"].view(-1, *[1] * (advantages.dim() - 1))
+
+
+def _image_inputs(inputs: dict[str, Any]) -> dict[str, Any]:
+    """What a micro-batch with images hands to TRL's forward besides the text."""
+    parameters = inspect.signature(GRPOTrainer._get_per_token_logps_and_entropies).parameters
+    return {name: inputs[name] for name in parameters if name in inputs}

@@ -6,7 +6,7 @@ import importlib
 import pytest
 
 
-MODULES = ["s2t", "stapo_config", "data.arithmetic"]
+MODULES = ["groups", "s2t", "stapo_config", "data.arithmetic"]
 
 
 @pytest.mark.parametrize("name", MODULES)

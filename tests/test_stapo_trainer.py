@@ -222,13 +222,21 @@ def test_truncated_completions_are_never_silenced(make_trainer):
     assert all(trainer.processing_class.eos_token_id in completion for _, completion, _ in silenced)
 
 
-def test_equal_rewards_leave_no_candidates_under_every_scaling(make_trainer):
+SHAPES_OF_SEVEN = {"one micro-batch": {}, "accumulation": {"gradient_accumulation_steps": 2}}
+
+
+@pytest.mark.parametrize("shape", SHAPES_OF_SEVEN)
+def test_equal_rewards_leave_no_candidates_under_every_scaling(make_trainer, shape):
     for scale_rewards in ("group", "batch", "none"):
         for aggregation in ("sum_then_normalize", "normalize_then_sum"):
             trainer = make_trainer(
+                # Seven equal float32 rewards of 0.7 have a mean beside 0.7, and an "advantage" of up to 2e-3
                 reward_funcs=lambda completions, **kwargs: [0.7] * len(completions),
+                per_device_train_batch_size=14,
+                num_generations=7,
                 scale_rewards=scale_rewards,
                 multi_objective_aggregation=aggregation,
+                **SHAPES_OF_SEVEN[shape],
             )
             train(trainer)
             assert [entry["s2t/candidate_share"] for entry in trainer.state.log_history[:-1]] == [0.0, 0.0]
