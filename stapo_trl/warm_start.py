@@ -35,9 +35,9 @@ class WarmStart:
     Args:
         target_accuracy (`float`, defaults to `0.45`):
             Greedy accuracy on validation problems at which the supervised steps stop.
-        max_steps (`int`, defaults to `800`):
-            Most optimizer steps, of 64 worked answers each.
-        slip_rate (`float`, defaults to `0.03`):
+        max_steps (`int`, defaults to `2000`):
+            Most optimizer steps, of 16 worked answers each.
+        slip_rate (`float`, defaults to `0.02`):
             Chance of a slip in each step of a worked answer, see [`write_answer`].
         num_terms (`int`, defaults to `5`):
             Numbers in a problem.
@@ -46,8 +46,8 @@ class WarmStart:
     """
 
     target_accuracy: float = 0.45
-    max_steps: int = 800
-    slip_rate: float = 0.03
+    max_steps: int = 2000
+    slip_rate: float = 0.02
     num_terms: int = 5
     seed: int = 0
 
@@ -55,7 +55,7 @@ class WarmStart:
 class StopAtAccuracy(TrainerCallback):
     """Ends the supervised steps once the policy is right often enough to be rewarded, and wrong often enough to learn."""
 
-    def __init__(self, target: float, problems: Dataset, tokenizer: PreTrainedTokenizerFast, every_steps: int = 25):
+    def __init__(self, target: float, problems: Dataset, tokenizer: PreTrainedTokenizerFast, every_steps: int = 50):
         self.target, self.problems, self.tokenizer, self.every_steps = target, problems, tokenizer, every_steps
 
     def on_step_end(self, args, state, control, model=None, **kwargs):
@@ -139,7 +139,7 @@ def train_warm_start(settings: WarmStart, output_dir: str, callbacks: list | Non
     """
     tokenizer, model = build_tokenizer(), build_model(settings.seed)
     rng = random.Random(settings.seed)
-    problems = load_arithmetic("train", 16_000, settings.num_terms, settings.seed)
+    problems = load_arithmetic("train", 3000, settings.num_terms, settings.seed)
     rows = [
         {"prompt": prompt, "completion": write_answer(prompt, rng, settings.slip_rate)}
         for prompt in problems["prompt"]
@@ -150,14 +150,14 @@ def train_warm_start(settings: WarmStart, output_dir: str, callbacks: list | Non
         args=SFTConfig(
             output_dir=output_dir,
             max_steps=settings.max_steps,
-            per_device_train_batch_size=64,
-            learning_rate=3e-3,
+            per_device_train_batch_size=16,
+            learning_rate=4e-3,
             adam_beta2=0.98,
             lr_scheduler_type="constant_with_warmup",
             warmup_steps=20,
             seed=settings.seed,
             save_strategy="no",
-            logging_steps=25,
+            logging_steps=50,
             report_to="none",
             bf16=False,
             gradient_checkpointing=False,

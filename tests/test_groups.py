@@ -13,8 +13,9 @@ def test_equal_rewards_have_no_spread_whatever_their_value(group_size):
 
 
 def test_sums_that_are_equal_on_paper_have_no_spread():
-    rewards = torch.tensor([[0.1 + 0.2], [0.3], [0.3], [0.1 + 0.2]])
-    assert not have_spread(rewards, 4).any()
+    summed, written = torch.tensor(1.1) + torch.tensor(2.2), torch.tensor(3.3)
+    assert summed != written
+    assert not have_spread(torch.stack([summed, written, written, summed]).unsqueeze(1), 4).any()
 
 
 def test_one_different_reward_is_a_spread_for_its_whole_group():

@@ -53,4 +53,4 @@ def test_supervised_steps_stop_at_the_target(cache, monkeypatch):
 
     monkeypatch.setattr(warm_start, "measure_accuracy", measure)
     get_warm_start(WarmStart(target_accuracy=0.5, max_steps=200))
-    assert measured == [200, 200]  # after 25 and 50 steps
+    assert measured == [200, 200]  # after 50 and 100 steps

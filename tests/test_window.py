@@ -1,6 +1,7 @@
 """The mini-batch is the optimizer step: one mask for all its micro-batches, at the price of few forward passes."""
 
 import functools
+import itertools
 
 import pytest
 import torch
@@ -86,12 +87,19 @@ def test_a_window_is_every_micro_batch_of_its_step_in_order(make_trainer, shape)
         windows.append(len(inputs))
         return keep_masks(inputs, scores)
 
-    stapo._keep_masks = recorded
+    ends, log_forward = [], stapo._log_forward
+
+    def recorded_end(logps, entropies, loss_mask, is_last):
+        ends.append(is_last)
+        log_forward(logps, entropies, loss_mask, is_last)
+
+    stapo._keep_masks, stapo._log_forward = recorded, recorded_end
     found = record_losses(stapo)
     stapo.train()
 
     assert found == expected
     assert sum(windows) == len(expected) and len(windows) == stapo.state.global_step
+    assert [index + 1 for index, end in enumerate(ends) if end] == list(itertools.accumulate(windows))
     if shape == "short last window":
         assert windows == [3, 1]
     torch.testing.assert_close(weights(stapo), weights(grpo), rtol=0, atol=0)

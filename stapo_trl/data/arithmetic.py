@@ -1,7 +1,7 @@
 r"""
 Chains of additions and subtractions, solved step by step: a verifiable task that needs no download.
 
-A problem reads `12+7-3+15-9=?`, its worked answer `12+7=19;19-3=16;16+15=31;31-9=22;\boxed{22}`. Problems are drawn from
+A problem reads `12+7-3+13-9=?`, its worked answer `12+7=19;19-3=16;16+13=29;29-9=20;\boxed{20}`. Problems are drawn from
 a seed and sorted into splits by a checksum of their text, so the splits are disjoint for any sizes and seeds.
 """
 
@@ -11,7 +11,7 @@ import zlib
 from datasets import Dataset
 
 
-LARGEST_TERM, LARGEST_RESULT = 20, 99  # no intermediate result is negative
+LARGEST_TERM, LARGEST_RESULT = 20, 30  # no intermediate result is negative
 SPLITS = {"test": {0}, "validation": {1}, "train": {2, 3, 4, 5, 6, 7, 8, 9}}  # last digits of the checksum
 
 

@@ -10,7 +10,7 @@ from stapo_trl.warm_start import build_tokenizer
 
 def test_steps_and_answer_of_a_chain_made_by_hand():
     assert work_out("12+7-3=?") == [(12, "+7", 19), (19, "-3", 16)]
-    assert write_answer("12+7-3+15-9=?") == "12+7=19;19-3=16;16+15=31;31-9=22;\\boxed{22}"
+    assert write_answer("12+7-3+13-9=?") == "12+7=19;19-3=16;16+13=29;29-9=20;\\boxed{20}"
 
 
 def test_solutions_are_what_python_computes():
