@@ -27,6 +27,8 @@ HEADING = re.compile(r"^[#\s*_]*(?:the\s+)?final answer[\s*_:：]*$", re.IGNOREC
 BOLD = re.compile(r"\*\*([^*\n]+)\*\*")
 # A longer line behind "Answer:" is prose, not an answer.
 MAX_STATED = 500
+# "The largest n is 34"
+SENTENCE = re.compile(r"[A-Z][a-z]*\s[^.]*\s(?:is|are|equals)\s*:?\s*(?=[^\sa-z])")
 REASON = re.compile(
     r",?\s+(?:because|since|as|so|which|where|when|after|obtained|given|based|using)\b.*|"
     r"[.。](?=\s+\S|\s*$).*|。.*|\s*(?:I hope|因为).*",
@@ -135,6 +137,8 @@ def _trim(text: str) -> str | None:
         if re.fullmatch(r"\s*(?:[.,;:!。*]|" + REASON.pattern + ")*", text[end:], re.DOTALL):
             text = text[:end]
     text = REASON.sub("", text.replace("**", "")).strip()
+    sentence = SENTENCE.match(text)
+    text = text[sentence.end() :] if sentence else text
     return None if NOTHING.fullmatch(text) else text
 
 

@@ -20,6 +20,9 @@ NAME = re.compile(
 )
 MATRIX = re.compile(r"\\begin\{([bpvBV]?matrix|array)\}(?:\{[clr|]*\})?(.*)\\end\{\1\}(\^\{?(?:T|\\top ?)\}?)?")
 INEQUALITY = re.compile(r"[<>]|\\(?:le|ge|ne)(?![A-Za-z])")
+PLAIN = re.compile(r"-?\d+(?:\.\d+)?")
+DECIMAL_COMMA = re.compile(r"-?\d+,\d+")
+APPROXIMATELY = re.compile(r"\\(?:approx|simeq|doteq) ?")
 BUILDER = re.compile(r"\\\{([A-Za-z])(?:\\in ?\\mathbb\{R\})?(?:\\mid ?|\||:)(.*)\\\}")
 PLUS_MINUS = re.compile(r"\\(?:pm|mp)(?![A-Za-z])")
 QUANTIFIER = re.compile(r"^\\forall[^,:]*[,:]|(?:,|\\text\{) ?for (?:all|every|any) .*$")
@@ -139,6 +142,9 @@ class Comparison:
             return True
         if not QUANTIFIER.search(gold):
             answer = QUANTIFIER.sub("", answer).strip()
+        if DECIMAL_COMMA.fullmatch(answer) and PLAIN.fullmatch(gold) and "." in gold:
+            answer = answer.replace(",", ".")
+        answer, gold = (_without_estimate(text) for text in (answer, gold))
         labelled = self._choices(answer, gold)
         if labelled is not None:
             return labelled
@@ -192,18 +198,13 @@ class Comparison:
         return self._unordered(answers, golds)
 
     def _members(self, text: str) -> list[str] | None:
-        """The members of a finite set or list, also behind "x \\in" or "x =" """
-        parts = re.split(r"\\in(?![A-Za-z])|=", text, maxsplit=1)
-        body = parts[-1].strip()
-        pair = brackets(body)
-        if pair and pair[0] == r"\{":
-            return self._items(pair[1])
-        items = self._items(text)
-        return (
-            self._values(items)
-            if len(items) > 1 and all(self._name(item) or not related(item) for item in items)
-            else None
-        )
+        r"""The members that `x \in \{1,2\}`, `x = \{1,2\}` or `x = 1, 2` names."""
+        head, *rest = self._items(text)
+        value = re.split(r"\\in(?![A-Za-z])|=", head, maxsplit=1)[-1].strip()
+        if not rest:
+            pair = brackets(value)
+            return self._items(pair[1]) if pair and pair[0] == r"\{" else None
+        return [value, *rest] if self._name(head) and not any(map(related, rest)) else None
 
     def _items(self, text: str) -> list[str]:
         """Members of a list; a plus-minus sign stands for two."""
@@ -256,6 +257,8 @@ class Comparison:
             decided = self._relations(answer, gold)
             return decided
         of_answer, of_gold = MATRIX.fullmatch(answer), MATRIX.fullmatch(gold)
+        if any(text.count(r"\begin") > 1 for text in (answer, gold)):
+            return self.leaf(answer, gold)
         if of_answer or of_gold:
             return self._matrices(of_answer, of_gold, answer, gold)
         left, right = brackets(answer), brackets(gold)
@@ -367,7 +370,7 @@ class Comparison:
             return self._expressions(ours.core, theirs.core)
         value = rational_or_none(theirs.core)
         plain = self._expressions(_ungroup(ours.core), _ungroup(theirs.core))
-        if theirs.unit != "%" and value is not None and abs(value) < 1:
+        if theirs.unit != "%" and (value is None or abs(value) < 1 or not PLAIN.fullmatch(theirs.core)):
             plain = False
         if plain:
             return True
@@ -422,6 +425,15 @@ def rational_or_none(text: str) -> Fraction | None:
 def _condition(builder: re.Match) -> str:
     """{x | x > 2} says no more than x > 2."""
     return builder[2] if RELATION.search(builder[2]) and builder[1] in builder[2] else builder[0]
+
+
+def _without_estimate(text: str) -> str:
+    r"""1/3 \approx 0.33 is 1/3, but x \approx 11 is 11, for want of better."""
+    parts = APPROXIMATELY.split(text)
+    if len(parts) == 1:
+        return text
+    exact = parts[0].strip()
+    return exact if exact and not NAME.fullmatch(exact) else parts[1].strip()
 
 
 def _words(text: str) -> str | None:

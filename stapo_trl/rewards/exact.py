@@ -13,7 +13,7 @@ TOKEN = re.compile(
 )
 # 0.1\overline{6}, 0.\dot{3}, 0.\dot{1}42857\dot{7}, 0.(3), 0.333...
 REPEATING = re.compile(
-    r"(\d*)\.(\d*?)(?:\\(?:overline|bar|dot)\{(\d+)\}|(\\dot\{\d\}\d*\\dot\{\d\})|\((\d+)\)|(\d)\6\6+(?:\\ldots|\.\.\.+))"
+    r"(\d*)\.(\d*?)(?:\\(?:overline|bar|dot)\{(\d+)\}|(\\dot\{\d\}\d*\\dot\{\d\})|\((\d+)\)|(\d)\6\6+\\ldots)"
 )
 
 

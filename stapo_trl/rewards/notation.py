@@ -154,9 +154,9 @@ ALIASES = {
     "phantom": "",
 }
 DROPPED = re.compile(
-    r"\\(?:displaystyle|textstyle|scriptstyle|limits|nolimits|left|right|middle|bigg?[lrm]?|Bigg?[lrm]?|hline|"
-    r"normalsize|large|Large|small|boldmath|centering|,|;|:|!|>|quad|qquad|thinspace|space|hfill|strut|"
-    r"(?:color|hspace|vspace|phantom|label|tag)\*?\{[^{}]*\})(?![A-Za-z])"
+    r"\\[,;:!>]|\\(?:displaystyle|textstyle|scriptstyle|limits|nolimits|left|right|middle|bigg?[lrm]?|Bigg?[lrm]?|hline|"
+    r"normalsize|large|Large|small|boldmath|centering|quad|qquad|thinspace|space|hfill|strut|"
+    r"(?:hspace|vspace|phantom|label|tag)\*?\{[^{}]*\})(?![A-Za-z])"
 )
 CALLS = {
     r"\sqrt(": (r"\sqrt{", "}"),
@@ -415,7 +415,7 @@ def normalize(text: str) -> str:
     text = text.removeprefix("**").removesuffix("**").strip("`").strip()
     if text.isdigit():
         return text.lstrip("0") or "0"
-    text = _without_dollars(text)
+    text = re.sub(r"\.\.\.+|\. \. \.", r"\\ldots ", _without_dollars(text))
     text = _groups(text)
     text = _commands(text)
     text = _texts(text)
