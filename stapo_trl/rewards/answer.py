@@ -2,7 +2,7 @@
 
 import re
 
-from .notation import braced
+from .brackets import braced
 
 
 BOX = re.compile(r"\\(?:boxed|fbox|framebox)\s*(?=[{\d\w])|(?<![A-Za-z\\])boxed(?=\{)")
@@ -17,8 +17,8 @@ CLOSING = re.compile(r"</(?:think|thinking|thought|reasoning)>|<\|end_of_thought
 SPECIAL = re.compile(r"<\|[A-Za-z_]{1,20}\|>|</s>|<eos>|<end_of_turn>")
 MARKER = re.compile(
     r"####(?!#)[ \t]*"
-    r"|\banswer\b[ \t]*(?:\*\*|__)?[ \t]*(?:is)?[ \t]*(?:\*\*|__)?[ \t]*[:：]"
-    r"|\banswer(?:[ \t]+to[^.\n]{0,80}?)?[ \t]+(?:is|are|equals)\b(?:[ \t]+(?:therefore|thus|simply|just|then))?[ \t]*:?"
+    r"|(?<![A-Za-z])answers?(?![A-Za-z])[ \t]*(?:\*\*|__)?[ \t]*(?:is)?[ \t]*(?:\*\*|__)?[ \t]*[:：]"
+    r"|(?<![A-Za-z])answers?(?:[ \t]+to[^.\n]{0,80}?)?[ \t]+(?:is|are|equals)\b(?:[ \t]+(?:therefore|thus|simply|just|then))?[ \t]*:?"
     r"|(?:最终|最后)?(?:的)?答案(?:是|为|：|:)[：:]?|答[：:]",
     re.IGNORECASE,
 )

@@ -1,126 +1,25 @@
 """Whether two answers are the same, by structure: lists, tuples, sets, matrices, relations, and what they hold."""
 
 import re
-from collections.abc import Callable
-from fractions import Fraction
 from functools import lru_cache
 
-from .exact import TooLarge, approximates, decimals, rational, terminates
+from .brackets import RELATION, brackets, related, split, ungroup
 from .notation import normalize
-from .quantity import based, choice, clock, quantity, same_time
+from .quantity import choice, clock
+from .scalar import PLAIN, Leaf, Scalars, rational_or_none, three_valued
 
 
-# Decides a pair of expressions that exact arithmetic cannot: True, False, or None for "cannot tell".
-Leaf = Callable[[str, str], bool | None]
-OPEN, CLOSE = "([", ")]"
-RELATION = re.compile(r"\\(?:le|ge|ne|in|approx|subset|equiv|mid|notin)(?![A-Za-z])|[=<>]")
 LETTER = re.compile(r"\\(?:alpha|beta|gamma|theta|lambda|mu|phi|omega|angle|max|min|triangle)|(?<![A-Za-z\\])[A-Za-z]")
 NAME = re.compile(
     r"(?:\\(?:angle|triangle|text|max|min))? ?\{?(?:[A-Za-z][A-Za-z ]*|\\[A-Za-z]+)\}?'*(?:_\{?[^{}=]*\}?)?(?:\([^=]*\))?"
 )
 MATRIX = re.compile(r"\\begin\{([bpvBV]?matrix|array)\}(?:\{[clr|]*\})?(.*)\\end\{\1\}(\^\{?(?:T|\\top ?)\}?)?")
 INEQUALITY = re.compile(r"[<>]|\\(?:le|ge|ne)(?![A-Za-z])")
-PLAIN = re.compile(r"-?\d+(?:\.\d+)?")
 DECIMAL_COMMA = re.compile(r"-?\d+,\d+")
 APPROXIMATELY = re.compile(r"\\(?:approx|simeq|doteq) ?")
 BUILDER = re.compile(r"\\\{([A-Za-z])(?:\\in ?\\mathbb\{R\})?(?:\\mid ?|\||:)(.*)\\\}")
 PLUS_MINUS = re.compile(r"\\(?:pm|mp)(?![A-Za-z])")
 QUANTIFIER = re.compile(r"^\\forall[^,:]*[,:]|(?:,|\\text\{) ?for (?:all|every|any) .*$")
-ARTICLE = re.compile(r"^(?:an?|the) ", re.IGNORECASE)
-
-
-def split(text: str, separator: str) -> list[str]:
-    r"""Splits at `separator` outside all brackets.
-
-    Example:
-    ```python
-    >>> split("(1,2),\\{3,4\\},5", ",")
-    ['(1,2)', '\\{3,4\\}', '5']
-    ```
-    """
-    parts, depth, start, index = [], 0, 0, 0
-    while index < len(text):
-        char = text[index]
-        if char == "\\":
-            depth += {"{": 1, "}": -1}.get(text[index + 1 : index + 2], 0)
-            index += 2 if text[index + 1 : index + 2] in "{}%$\\" else 1
-            continue
-        depth += (char in "([{") - (char in ")]}")
-        if char == separator and depth <= 0:
-            parts.append(text[start:index])
-            start = index + 1
-        index += 1
-    parts.append(text[start:])
-    return [part.strip() for part in parts if part.strip()]
-
-
-def related(text: str) -> bool:
-    r"""Whether a relation stands outside all brackets; the k=1 of a sum is none.
-
-    Example:
-    ```python
-    >>> related("x\\le 3"), related("\\sum_{k=1}^{9}k")
-    (True, False)
-    ```
-    """
-    if not RELATION.search(text):
-        return False
-    for _ in range(12):
-        flat = re.sub(r"\\[{}]|\\[lr](?:floor|ceil)", "", text)
-        flat = re.sub(r"[(\[{][^()\[\]{}]*[)\]}]", "", flat)
-        if flat == text:
-            break
-        text = flat
-    return bool(RELATION.search(text))
-
-
-def brackets(text: str) -> tuple[str, str, str] | None:
-    """(opening, inside, closing) if one pair of brackets encloses the whole text; sets open with a backslash brace."""
-    for opening in (r"\{", "(", "["):
-        if text.startswith(opening):
-            break
-    else:
-        return None
-    depth = index = 0
-    while index < len(text):
-        two = text[index : index + 2]
-        if two in (r"\{", r"\}"):
-            depth += 1 if two == r"\{" else -1
-            index += 2
-        elif text[index] == "\\":
-            index += 1
-            continue
-        else:
-            depth += (text[index] in "([{") - (text[index] in ")]}")
-            index += 1
-        if depth == 0:
-            break
-    if index != len(text) or depth:
-        return None
-    closing = r"\}" if opening == r"\{" else text[-1]
-    if opening == r"\{" and not text.endswith(r"\}"):
-        return None
-    return opening, text[len(opening) : len(text) - len(closing)], closing
-
-
-def _ungroup(text: str) -> str:
-    """Drops brackets that enclose one value: ((5)) is 5."""
-    while (pair := brackets(text)) and pair[0] + pair[2] == "()" and len(split(pair[1], ",")) == 1:
-        text = pair[1].strip()
-    while text.startswith("{") and text.endswith("}") and text.count("{") == text.count("}"):
-        inner, depth = text[1:-1], 0
-        for char in inner:
-            depth += (char == "{") - (char == "}")
-            if depth < 0:
-                return text
-        text = inner.strip()
-    return text
-
-
-def _three_valued(values: list[bool | None], decisive: bool) -> bool | None:
-    if decisive in values:
-        return decisive
-    return None if None in values else not decisive
 
 
 class Comparison:
@@ -133,11 +32,11 @@ class Comparison:
 
     def __init__(self, leaf: Leaf = lambda answer, gold: None, tolerance: float = 0.0):
         self.leaf = leaf
-        self.tolerance = tolerance
+        self.scalars = Scalars(leaf, tolerance)
 
     def same(self, answer: str, gold: str) -> bool | None:
         """Whether the answer is the gold; `None` if it takes symbolic work (see `leaf`) to tell."""
-        answer, gold = _ungroup(answer), _ungroup(gold)
+        answer, gold = ungroup(answer), ungroup(gold)
         if answer == gold:
             return True
         if not QUANTIFIER.search(gold):
@@ -164,7 +63,7 @@ class Comparison:
         if of_gold and of_gold[1]:
             if of_answer:
                 values = [of_answer[0] == of_gold[0], self.same(of_answer[1], of_gold[1]) if of_answer[1] else True]
-                return _three_valued(values, False)
+                return three_valued(values, False)
             return True if answer == of_gold[0] else self.same(answer, of_gold[1])
         return None
 
@@ -236,7 +135,7 @@ class Comparison:
     def _ordered(self, answers: list[str], golds: list[str]) -> bool | None:
         if len(answers) != len(golds):
             return False
-        return _three_valued([self.same(a, g) for a, g in zip(answers, golds, strict=True)], False)
+        return three_valued([self.same(a, g) for a, g in zip(answers, golds, strict=True)], False)
 
     def _unordered(self, answers: list[str], golds: list[str]) -> bool | None:
         """Same members, whatever their order and however often they are named."""
@@ -245,9 +144,9 @@ class Comparison:
             return False
         shared = set(answers) & set(golds)
         rows = [[self.same(a, g) if a not in shared or g not in shared else a == g for g in golds] for a in answers]
-        found = [_three_valued(row, True) for row in rows]
-        found += [_three_valued([row[index] for row in rows], True) for index in range(len(golds))]
-        return _three_valued(found, False)
+        found = [three_valued(row, True) for row in rows]
+        found += [three_valued([row[index] for row in rows], True) for index in range(len(golds))]
+        return three_valued(found, False)
 
     def _single(self, answer: str, gold: str) -> bool | None:
         answer, gold = (BUILDER.sub(_condition, text) for text in (answer, gold))
@@ -281,7 +180,10 @@ class Comparison:
                 return self.leaf(answer, gold)
             if len(split(pair[1], ",")) > 1 and rational_or_none(other) is not None:
                 return False
-        return self._scalars(answer, gold)
+        if ":" in answer + gold and not (clock(answer) or clock(gold)):
+            parts = split(answer, ":"), split(gold, ":")  # a ratio
+            return self._ordered(*parts) if len(parts[0]) == len(parts[1]) > 1 else False
+        return self.scalars.same(answer, gold)
 
     def _matrices(self, of_answer, of_gold, answer: str, gold: str) -> bool | None:
         if not (of_answer and of_gold):
@@ -299,6 +201,8 @@ class Comparison:
 
     def _relations(self, answer: str, gold: str) -> bool | None:
         ours, theirs = split(answer, "="), split(gold, "=")
+        if not ours or not theirs:
+            return False
         others = [
             re.search(r"[<>]|\\(?:le|ge|ne|in|approx|subset|equiv|mid|notin)(?![A-Za-z])", text)
             for text in (answer, gold)
@@ -323,7 +227,7 @@ class Comparison:
             if LETTER.search(values[-1]) and not LETTER.search(gold):
                 return False
             checked = values if all(not LETTER.search(v) for v in values) else values[-1:]
-            return _three_valued([self.same(value, gold) for value in checked], False)
+            return three_valued([self.same(value, gold) for value in checked], False)
         if len(ours) == 1:
             return (
                 self.same(answer, theirs[-1])
@@ -336,90 +240,6 @@ class Comparison:
         if all(names) and rational_or_none(ours[-1]) is not None and rational_or_none(theirs[-1]) is not None:
             return False
         return self.leaf(answer, gold)
-
-    def _scalars(self, answer: str, gold: str) -> bool | None:
-        times = clock(answer), clock(gold)
-        if all(times):
-            return same_time(*times)
-        if any(times):
-            return False
-        if ":" in answer + gold:
-            parts = split(answer, ":"), split(gold, ":")
-            return self._ordered(*parts) if len(parts[0]) == len(parts[1]) > 1 else False
-        bases = based(answer), based(gold)
-        if any(bases):
-            return self._bases(answer, gold, bases)
-        ours, theirs = quantity(answer), quantity(gold)
-        if ours.unit and theirs.unit and ours.unit != theirs.unit:
-            return False
-        if "%" in (ours.unit, theirs.unit):
-            return self._percent(ours, theirs)
-        return self._expressions(_ungroup(ours.core), _ungroup(theirs.core))
-
-    def _bases(self, answer: str, gold: str, bases: tuple) -> bool | None:
-        of_answer, of_gold = bases
-        if of_answer and of_gold:
-            return of_answer == of_gold
-        if of_gold:
-            return (answer.upper().lstrip("0") or "0") == of_gold[0]
-        return of_answer[1] == 10 and self.same(of_answer[0], gold)
-
-    def _percent(self, ours, theirs) -> bool | None:
-        """28% is 28, 28% and 0.28; a plain 42 is also 42%, a plain 0.28 only 28%; 42 is not 4200%."""
-        if ours.unit == theirs.unit:
-            return self._expressions(ours.core, theirs.core)
-        value = rational_or_none(theirs.core)
-        plain = self._expressions(_ungroup(ours.core), _ungroup(theirs.core))
-        if theirs.unit != "%" and (value is None or abs(value) < 1 or not PLAIN.fullmatch(theirs.core)):
-            plain = False
-        if plain:
-            return True
-        if theirs.unit == "%":
-            hundredth = self._expressions(_ungroup(ours.core), rf"\frac{{{theirs.core}}}{{100}}")
-        else:
-            if value is not None and (value.denominator == 1 and value not in (0, 1)):
-                return plain
-            hundredth = self._expressions(rf"\frac{{{ours.core}}}{{100}}", _ungroup(theirs.core))
-        return _three_valued([plain, hundredth], True)
-
-    def _expressions(self, answer: str, gold: str) -> bool | None:
-        if answer == gold:
-            return True
-        if re.search(r"\d \d", answer + "|" + gold):  # "1 2" is neither 12 nor 1 times 2
-            return False
-        ours, theirs = rational(answer), rational(gold)
-        if ours is not None and theirs is not None:
-            return self.same_numbers(ours, theirs, decimals(answer), decimals(gold))
-        if answer.isalpha() and len(answer) > 1 and answer.lower() == gold.lower():
-            return True
-        words = _words(answer), _words(gold)
-        if any(words):
-            return (
-                words[0] == words[1]
-                if all(words)
-                else (False if ours is not None or theirs is not None else self.leaf(answer, gold))
-            )
-        if (ours is None) != (theirs is None) and re.fullmatch(r"[A-Za-z]", answer if ours is None else gold):
-            return False
-        return self.leaf(answer, gold)
-
-    def same_numbers(self, ours: Fraction, theirs: Fraction, places: int | None, gold_places: int | None) -> bool:
-        """Whether two exact values are the same answer; `places` are the decimals shown, if a plain decimal."""
-        if ours == theirs or self.tolerance and abs(ours - theirs) <= self.tolerance * abs(theirs):
-            return True
-        if places is not None and not terminates(theirs):
-            return approximates(ours, places, theirs)
-        if gold_places is not None and not terminates(ours):
-            return approximates(theirs, gold_places, ours)
-        return False
-
-
-def rational_or_none(text: str) -> Fraction | None:
-    """`rational` of what is left without unit; a giant counts as unknown."""
-    try:
-        return rational(quantity(text).core)
-    except TooLarge:
-        return None
 
 
 def _condition(builder: re.Match) -> str:
@@ -434,18 +254,6 @@ def _without_estimate(text: str) -> str:
         return text
     exact = parts[0].strip()
     return exact if exact and not NAME.fullmatch(exact) else parts[1].strip()
-
-
-def _words(text: str) -> str | None:
-    r"""Text that is a word and no product: \text{east}, Evelyn, ABC, "no solution"."""
-    match = re.fullmatch(r"(?:\\text\{)?([A-Za-z][A-Za-z '.-]*)\}?", text)
-    if not match:
-        return None
-    word = ARTICLE.sub("", match[1].strip().rstrip("."))
-    letters = word.replace(" ", "")
-    if len(letters) < 2 or (len(letters) < 4 and letters.islower() and not text.startswith(r"\text")):
-        return None
-    return word.lower()
 
 
 @lru_cache(maxsize=4096)

@@ -4,10 +4,15 @@ import re
 from fractions import Fraction
 from math import comb, factorial, gcd, isqrt, log2
 
+from .brackets import braced
+
 
 # A result of more bits than this (about 6,000 digits) is no answer to anything; 2007! fits.
 MAX_BITS = 20_000
 MAX_DEPTH = 40
+# x^{9^9} and a sum up to 10^7 take a worker its whole time limit.
+MAX_EXPONENT = 100_000
+MAX_EXPONENTS = 100
 TOKEN = re.compile(
     r"\s*(\d+\.?\d*|\.\d+|\\(?:frac|sqrt|binom|cdot|times|div|overline|dot|bar)(?![A-Za-z])|[-+*/^!(){}\[\]])"
 )
@@ -209,6 +214,27 @@ def rational(text: str) -> Fraction | None:
     except (_NotRational, OverflowError, RecursionError):
         return None
     return value if reader.position == len(reader.tokens) else None
+
+
+def refuse_giants(text: str) -> None:
+    r"""Raises `TooLarge` for an exponent or bound beyond 100,000 anywhere in a normalised expression.
+
+    Example:
+    ```python
+    >>> refuse_giants("x^{9^{9^{9}}}")
+    Traceback (most recent call last):
+    ...
+    stapo_trl.rewards.exact.TooLarge
+    ```
+    """
+    groups = [match.end() for match in re.finditer(r"\^(?=\{)", text)]
+    if len(groups) > MAX_EXPONENTS:
+        raise TooLarge
+    for start in groups:
+        group = braced(text, start)
+        value = rational(group[0]) if group else None
+        if value is not None and abs(value) > MAX_EXPONENT:
+            raise TooLarge
 
 
 def decimals(text: str) -> int | None:

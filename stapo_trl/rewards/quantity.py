@@ -56,7 +56,7 @@ UNITS = {
 CANONICAL = {word: unit for unit, words in UNITS.items() for word in [unit, *words.split()]}
 # Symbols that mean a unit also without \text, because nobody writes them as a product behind a number.
 BARE = (
-    r"km|cm|mm|nm|kg|mg|mL|ml|ft|lbs?|oz|mph|Hz|kHz|MHz|kJ|eV|kW|mol|percent|degrees?|dollars?|cents?|euros?|"
+    r"km|cm|mm|nm|kg|mg|mL|ml|ft|lbs?|oz|mph|Hz|kHz|MHz|kJ|eV|kW|mol|percent|pct|degrees?|dollars?|cents?|euros?|"
     + "|".join(word for words in UNITS.values() for word in words.split() if len(word) > 3)
 )
 POWER = r"(?:\^\{?(-?\d)\}?)?"

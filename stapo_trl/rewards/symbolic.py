@@ -9,12 +9,30 @@ from latex2sympy2_extended import NormalizationConfig, latex2sympy
 from latex2sympy2_extended.latex2sympy2 import ConversionConfig
 from latex2sympy2_extended.logic import And
 from math_verify.grader import should_treat_as_complex, verify
-from sympy import Basic, Expr, Float, I, Integer, Intersection, MatrixBase, Rational, S, Set, Symbol, Union
+from sympy import (
+    Basic,
+    Expr,
+    Float,
+    I,
+    Integer,
+    Integral,
+    Intersection,
+    Limit,
+    MatrixBase,
+    Product,
+    Rational,
+    S,
+    Set,
+    Sum,
+    Symbol,
+    Union,
+)
 from sympy.core.evalf import PrecisionExhausted
 from sympy.core.function import AppliedUndef
 from sympy.core.relational import Relational
 
-from .comparison import Comparison, related, split
+from .brackets import related, split
+from .comparison import Comparison
 from .exact import approximates, decimals, rational
 from .quantity import TRIGONOMETRIC
 
@@ -26,6 +44,7 @@ DIGITS = 50
 CLOSE = Fraction(1, 10**30)
 READING = NormalizationConfig(basic_latex=True, units=False, malformed_operators=False, nits=False, boxed="none")
 CASE = ConversionConfig(lowercase_symbols=False)
+UNFINISHED = (Integral, Limit, Product, Sum)
 DEGREES = re.compile(r"(\d+(?:\.\d+)?|\\frac\{\d+\}\{\d+\}|[a-z])\^\\circ ?")
 # Functions of whole numbers: their identities need not hold in between.
 WHOLE = re.compile(r"\\[lr]?(?:floor|ceil)|!|\\binom|\(-1\)\^|\\gcd|\\bmod|\\mod|\\pmod")
@@ -118,6 +137,7 @@ def _same_expressions(ours: Expr, theirs: Expr, answer: str, gold: str) -> bool 
     if ours == theirs:
         return True
     if not (ours.free_symbols or theirs.free_symbols):
+        ours, theirs = (side.doit() if side.has(*UNFINISHED) else side for side in (ours, theirs))
         left, right = _number(ours), _number(theirs)
         if left is None or right is None:
             return None

@@ -11,7 +11,7 @@ from typing import Literal
 
 from .answer import final_answer, gold_answer
 from .comparison import Comparison, canonical
-from .exact import TooLarge
+from .exact import TooLarge, refuse_giants
 from .pool import WorkerPool
 
 
@@ -185,6 +185,8 @@ class Verifier:
             if known:
                 return Verdict(known, answer), None
             same = self._comparison.same(*pair)
+            if same is None:
+                refuse_giants(pair[0])
         except TooLarge:
             return Verdict("incorrect", answer), None
         except Exception:  # hostile text: an error is a verdict, never the end of a run

@@ -59,6 +59,8 @@ def main(workers: int, seconds: float, memory: int) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
+    # A forked worker closes sys.stdin and would wait for ever for the lock that the read below holds.
+    jobs, sys.stdin = os.fdopen(os.dup(0)), None
     # What a library prints must not end up between the verdicts.
     replies = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
@@ -78,7 +80,7 @@ def main(workers: int, seconds: float, memory: int) -> None:
 
     pool = ProcessPool(max_workers=workers, max_tasks=2000, initializer=_prepare, initargs=(memory, os.getpid()))
     reply("ready", os.getpid())
-    for line in sys.stdin:
+    for line in jobs:
         number, *job = json.loads(line)
         future = pool.schedule(check, args=job, timeout=seconds)
         future.add_done_callback(lambda future, number=number: finish(future, number))
