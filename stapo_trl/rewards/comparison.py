@@ -6,7 +6,7 @@ from functools import lru_cache
 from .brackets import RELATION, brackets, related, split, ungroup
 from .notation import normalize
 from .quantity import choice, clock
-from .scalar import PLAIN, Leaf, Scalars, rational_or_none, three_valued
+from .scalar import PLAIN, Leaf, Scalars, rational_or_none, three_valued, undecided
 
 
 LETTER = re.compile(r"\\(?:alpha|beta|gamma|theta|lambda|mu|phi|omega|angle|max|min|triangle)|(?<![A-Za-z\\])[A-Za-z]")
@@ -30,7 +30,7 @@ class Comparison:
         tolerance (`float`, *optional*, defaults to `0.0`): Relative error that a plain number may have.
     """
 
-    def __init__(self, leaf: Leaf = lambda answer, gold: None, tolerance: float = 0.0):
+    def __init__(self, leaf: Leaf = undecided, tolerance: float = 0.0):
         self.leaf = leaf
         self.scalars = Scalars(leaf, tolerance)
 

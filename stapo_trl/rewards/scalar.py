@@ -11,6 +11,12 @@ from .quantity import based, clock, quantity, same_time
 
 # Decides a pair of expressions that exact arithmetic cannot: True, False, or None for "cannot tell".
 Leaf = Callable[[str, str], bool | None]
+
+
+def undecided(answer: str, gold: str) -> None:
+    """The leaf that knows nothing."""
+
+
 PLAIN = re.compile(r"-?\d+(?:\.\d+)?")
 ARTICLE = re.compile(r"^(?:an?|the) ", re.IGNORECASE)
 
