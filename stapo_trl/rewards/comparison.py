@@ -201,8 +201,6 @@ class Comparison:
 
     def _relations(self, answer: str, gold: str) -> bool | None:
         ours, theirs = split(answer, "="), split(gold, "=")
-        if not ours or not theirs:
-            return False
         others = [
             re.search(r"[<>]|\\(?:le|ge|ne|in|approx|subset|equiv|mid|notin)(?![A-Za-z])", text)
             for text in (answer, gold)
@@ -221,6 +219,8 @@ class Comparison:
             # m \in [2, 3] against 2 <= m <= 3
             ours, theirs = (m[2].strip() if m else text for m, text in zip(membership, (answer, gold), strict=True))
             return self.leaf(ours, theirs)
+        if not ours or not theirs or len(ours) == len(theirs) == 1:
+            return False  # a sign of equality with nothing on one side
         if len(theirs) == 1:
             # a value is asked for: x = 5 is 5, 2+3 = 5 is 5, 7 = 5 is not
             values = ours[1:] if LETTER.search(ours[0]) else ours

@@ -145,7 +145,7 @@ class _Reader:
         return value
 
     def group(self) -> Fraction:
-        closing = {"(": ")", "{": "}", "[": "]"}[self.take()]
+        closing = {"(": ")", "{": "}", "[": "]"}.get(self.take()) or _fail()
         value = self.sum()
         self.take(closing)
         return value
