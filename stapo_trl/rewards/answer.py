@@ -143,7 +143,7 @@ def _trim(text: str) -> str | None:
 
 
 def last_box(text: str) -> str | None:
-    r"""The raw content of the last box, `None` if there is none or it is cut off; for exact matching.
+    r"""The raw content of the last `\boxed{}`, `None` if there is none or it is cut off; for exact matching.
 
     Example:
     ```python
@@ -151,8 +151,9 @@ def last_box(text: str) -> str | None:
     (' 2 ', None)
     ```
     """
-    boxes = _boxes(text)
-    return boxes[-1][2] if boxes else None
+    start = text.rfind(r"\boxed{")
+    group = braced(text, start + len(r"\boxed")) if start >= 0 else None
+    return group[0] if group else None
 
 
 def final_answer(response: str, require_box: bool = False) -> str | None:

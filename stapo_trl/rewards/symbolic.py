@@ -71,6 +71,8 @@ def read(text: str) -> Basic | MatrixBase | None:
             normalization_config=READING,
             conversion_config=CASE,
         )
+    except (MemoryError, RecursionError):
+        raise
     except Exception:  # the parser raises bare Exception for text it does not know
         return None
     if not isinstance(parsed, (Basic, MatrixBase)):
