@@ -101,10 +101,11 @@ class Verifier:
         self.cache_size = cache_size
         self.pool = WorkerPool(workers, item_seconds, memory_gb)
         self._comparison = Comparison(tolerance=tolerance)
-        self._start_cache()
+        self.forget()
         self.self_test()
 
-    def _start_cache(self) -> None:
+    def forget(self) -> None:
+        """Empties the cache."""
         self._cache: OrderedDict[tuple[str, str], VerdictKind] = OrderedDict()
         self._cache_lock = threading.Lock()
 
@@ -113,7 +114,7 @@ class Verifier:
 
     def __setstate__(self, state: dict) -> None:
         self.__dict__.update(state)
-        self._start_cache()
+        self.forget()
 
     def self_test(self) -> None:
         """Grades a few known pairs both ways, through the workers.
