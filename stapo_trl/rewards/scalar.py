@@ -7,6 +7,7 @@ from fractions import Fraction
 from .brackets import ungroup
 from .exact import TooLarge, approximates, decimals, rational, terminates
 from .quantity import based, clock, quantity, same_time
+from .sampling import same_by_value
 
 
 # Decides a pair of expressions that exact arithmetic cannot: True, False, or None for "cannot tell".
@@ -102,7 +103,8 @@ class Scalars:
             )
         if (ours is None) != (theirs is None) and re.fullmatch(r"[A-Za-z]", answer if ours is None else gold):
             return False
-        return self.leaf(answer, gold)
+        by_value = same_by_value(answer, gold)
+        return self.leaf(answer, gold) if by_value is None else by_value
 
     def _numbers(self, ours: Fraction, theirs: Fraction, places: int | None, gold_places: int | None) -> bool:
         """Whether two exact values are the same answer; `places` are the decimals shown, if a plain decimal."""
