@@ -17,6 +17,8 @@ MATRIX = re.compile(r"\\begin\{([bpvBV]?matrix|array)\}(?:\{[clr|]*\})?(.*)\\end
 INEQUALITY = re.compile(r"[<>]|\\(?:le|ge|ne)(?![A-Za-z])")
 DECIMAL_COMMA = re.compile(r"-?\d+,\d+")
 APPROXIMATELY = re.compile(r"\\(?:approx|simeq|doteq) ?")
+BARE_NAME = re.compile(r"(?:[A-Za-z]|\\(?:alpha|beta|gamma|theta|lambda|mu|phi|omega))(?:_\{\w+\})?")
+MIRROR = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
 BUILDER = re.compile(r"\\\{([A-Za-z])(?:\\in ?\\mathbb\{R\})?(?:\\mid ?|\||:)(.*)\\\}")
 PLUS_MINUS = re.compile(r"\\(?:pm|mp)(?![A-Za-z])")
 QUANTIFIER = re.compile(r"^\\forall[^,:]*[,:]|(?:,|\\text\{) ?for (?:all|every|any) .*$")
@@ -216,6 +218,10 @@ class Comparison:
                 return self.same(answer, membership[1][2].strip())
             if any(rational_or_none(text) is not None for text in (answer, gold)):
                 return False
+            intervals = _interval(answer), _interval(gold)
+            if intervals[0] and intervals[1]:
+                names = {name for _, name in intervals if name}
+                return self.same(intervals[0][0], intervals[1][0]) if len(names) == 1 else False
             # m \in [2, 3] against 2 <= m <= 3
             ours, theirs = (m[2].strip() if m else text for m, text in zip(membership, (answer, gold), strict=True))
             return self.leaf(ours, theirs)
@@ -240,6 +246,32 @@ class Comparison:
         if all(names) and rational_or_none(ours[-1]) is not None and rational_or_none(theirs[-1]) is not None:
             return False
         return self.leaf(answer, gold)
+
+
+def _interval(text: str) -> tuple[str, str] | None:
+    r"""(interval, letter) of an inequality such as `2 < x \le 3` or `x \ge 2`; (interval, "") of an interval."""
+    pair = brackets(text)
+    if pair and pair[0] != r"\{" and len(split(pair[1], ",")) == 2:
+        return text, ""
+    parts = re.split(r"(<|>|\\le(?![A-Za-z]) ?|\\ge(?![A-Za-z]) ?)", text)
+    if len(parts) not in (3, 5) or any(LETTER.search(part) for part in parts[0:1] + parts[4:5] if len(parts) == 5):
+        return None
+    if len(parts) == 5 and {parts[1][:2], parts[3][:2]} - {"<", "\\l"}:
+        parts = [part if index % 2 == 0 else MIRROR[part.strip()] for index, part in enumerate(parts)][::-1]
+    if len(parts) == 3 and not BARE_NAME.fullmatch(parts[0]):
+        parts = [parts[2], MIRROR[parts[1].strip()], parts[0]]
+    signs = [part.strip() for part in parts[1::2]]
+    if len(parts) == 3:
+        name, value = parts[0], parts[2]
+        if LETTER.search(value) or not BARE_NAME.fullmatch(name):
+            return None
+        strict = "<" in signs[0] or ">" in signs[0]
+        if signs[0] in ("<", r"\le"):
+            return rf"(-\infty,{value}" + (")" if strict else "]"), name
+        return ("(" if strict else "[") + rf"{value},\infty)", name
+    if not BARE_NAME.fullmatch(parts[2]) or set(signs) - {"<", r"\le"}:
+        return None
+    return ("(" if signs[0] == "<" else "[") + f"{parts[0]},{parts[4]}" + (")" if signs[1] == "<" else "]"), parts[2]
 
 
 def _condition(builder: re.Match) -> str:

@@ -4,6 +4,7 @@ import logging
 import random
 import re
 from fractions import Fraction
+from functools import lru_cache
 
 from latex2sympy2_extended import NormalizationConfig, latex2sympy
 from latex2sympy2_extended.latex2sympy2 import ConversionConfig
@@ -45,11 +46,21 @@ CLOSE = Fraction(1, 10**30)
 READING = NormalizationConfig(basic_latex=True, units=False, malformed_operators=False, nits=False, boxed="none")
 CASE = ConversionConfig(lowercase_symbols=False)
 UNFINISHED = (Integral, Limit, Product, Sum)
+# The parser learns its grammar as it goes; what it learns before the workers fork, they all know.
+LESSONS = (
+    r"\frac{\sqrt{2}+x^{2}}{3}-\pi",
+    r"2\sin(3x)+\cos^{2}y",
+    r"(-\infty,2)\cup[3,\infty)",
+    r"x^{2}+y^{2}=1",
+    r"0<x\le1",
+    r"e^{-2t}\ln x",
+)
 DEGREES = re.compile(r"(\d+(?:\.\d+)?|\\frac\{\d+\}\{\d+\}|[a-z])\^\\circ ?")
 # Functions of whole numbers: their identities need not hold in between.
 WHOLE = re.compile(r"\\[lr]?(?:floor|ceil)|!|\\binom|\(-1\)\^|\\gcd|\\bmod|\\mod|\\pmod")
 
 
+@lru_cache(maxsize=256)
 def read(text: str) -> Basic | MatrixBase | None:
     """The sympy object that math-verify's parser makes of a normalised answer, floats exact, one kind of symbol.
 
