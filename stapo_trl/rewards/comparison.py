@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from .brackets import RELATION, brackets, related, split, ungroup
 from .notation import normalize
-from .quantity import choice, clock
+from .quantity import choice, clock, quantity
 from .scalar import PLAIN, Leaf, Scalars, rational_or_none, three_valued, undecided
 
 
@@ -16,12 +16,13 @@ NAME = re.compile(
 MATRIX = re.compile(r"\\begin\{([bpvBV]?matrix|array)\}(?:\{[clr|]*\})?(.*)\\end\{\1\}(\^\{?(?:T|\\top ?)\}?)?")
 INEQUALITY = re.compile(r"[<>]|\\(?:le|ge|ne)(?![A-Za-z])")
 DECIMAL_COMMA = re.compile(r"-?\d+,\d+")
+POINT_NAME = re.compile(r"^\([A-Za-z](?:,[A-Za-z])+\)=(?=\()")
 APPROXIMATELY = re.compile(r"\\(?:approx|simeq|doteq) ?")
 BARE_NAME = re.compile(r"(?:[A-Za-z]|\\(?:alpha|beta|gamma|theta|lambda|mu|phi|omega))(?:_\{\w+\})?")
 MIRROR = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
 BUILDER = re.compile(r"\\\{([A-Za-z])(?:\\in ?\\mathbb\{R\})?(?:\\mid ?|\||:)(.*)\\\}")
 PLUS_MINUS = re.compile(r"\\(?:pm|mp)(?![A-Za-z])")
-QUANTIFIER = re.compile(r"^\\forall[^,:]*[,:]|(?:,|\\text\{) ?for (?:all|every|any) .*$")
+QUANTIFIER = re.compile(r"^\\forall[^,:]*[,:]|(?:,|\\text\{) ?for (?:all|every|any)(?![a-z]).*$")
 
 
 class Comparison:
@@ -46,6 +47,9 @@ class Comparison:
         if DECIMAL_COMMA.fullmatch(answer) and PLAIN.fullmatch(gold) and "." in gold:
             answer = answer.replace(",", ".")
         answer, gold = (_without_estimate(text) for text in (answer, gold))
+        points = POINT_NAME.match(answer), POINT_NAME.match(gold)
+        if not all(points) or points[0][0] == points[1][0]:
+            answer, gold = POINT_NAME.sub("", answer), POINT_NAME.sub("", gold)
         labelled = self._choices(answer, gold)
         if labelled is not None:
             return labelled
@@ -230,9 +234,12 @@ class Comparison:
         if len(theirs) == 1:
             # a value is asked for: x = 5 is 5, 2+3 = 5 is 5, 7 = 5 is not
             values = ours[1:] if LETTER.search(ours[0]) else ours
-            if LETTER.search(values[-1]) and not LETTER.search(gold):
+            cores = [quantity(value).core for value in values]
+            if LETTER.search(cores[-1]) and not LETTER.search(quantity(gold).core):
                 return False
-            checked = values if all(not LETTER.search(v) for v in values) else values[-1:]
+            if rational_or_none(gold) == 0 and not self._name(answer):
+                return False  # an equation in standard form is not the answer 0
+            checked = values if not any(map(LETTER.search, cores)) else values[-1:]
             return three_valued([self.same(value, gold) for value in checked], False)
         if len(ours) == 1:
             return (

@@ -38,6 +38,8 @@ LETTER_UNIT = re.compile(r"(?<=[\d)}/])(?:\s|\\ |~)*\\text\{\s*~?([mgshLlJNWVAKC
 UNIT_FRACTION = re.compile(
     r"(?<=[\d)}])(?:\s|\\ |~)*\\frac\s*\{\s*\\text\{([A-Za-z]+)\}\s*\}\s*\{\s*\\text\{([A-Za-z]+)\}(?:(\^)\{?(\d)\}?)?\s*\}"
 )
+# \text{The answer is } 42, \text{Total: } 42
+LABEL = re.compile(r"^\s*\\text\{[^{}]*(?:\bis|:|=)\s*\}(?=.)")
 WORD_JOIN = re.compile(
     r"\\text\{\s*,?\s*(?:and|or|和|或|与)\s*\}|(?<=[\s\d)}\]$.,])(?:and|or|和|或|与)(?=[\s\d({\[$\\-])"
 )
@@ -165,7 +167,7 @@ def _calls(text: str) -> str:
 
 def _texts(text: str) -> str:
     r"""Unwraps \text{...} around what is no text: numbers, single letters, signs."""
-    text = WORD_JOIN.sub(" , ", text)
+    text = LABEL.sub("", WORD_JOIN.sub(" , ", text))
     text = UNIT_FRACTION.sub("\\\\text{\x01\\1/\\2\\3\\4}", text)
     text = LETTER_UNIT.sub("\\\\text{\x01\\1}", text)
     for _ in range(3):
@@ -186,7 +188,8 @@ def _texts(text: str) -> str:
 
 def _spaces(text: str) -> str:
     text = re.sub(r"(?<=\d)\s+(?=\d)", "\0", text)  # 1 2 is not 12
-    parts = re.split(r"(\\text\{[^{}]*\}|[A-Za-z]{2,}(?: +[A-Za-z']{2,})+)", text)
+    text = re.sub(r"(?<=[\d\s{])(sq|cu)\.? +(?=[a-z])", lambda m: {"sq": "square ", "cu": "cubic "}[m[1]], text)
+    parts = re.split(r"(\\text\{[^{}]*\}|(?:[A-Za-z]{2,}|(?<![A-Za-z\\\\])[Aa])(?: +[A-Za-z']{2,})+)", text)
     for index, part in enumerate(parts):
         if index % 2:
             inner = part[6:-1] if part.startswith(r"\text{") else None

@@ -56,7 +56,7 @@ UNITS = {
 CANONICAL = {word: unit for unit, words in UNITS.items() for word in [unit, *words.split()]}
 # Symbols that mean a unit also without \text, because nobody writes them as a product behind a number.
 BARE = (
-    r"km|cm|mm|nm|kg|mg|mL|ml|ft|lbs?|oz|mph|Hz|kHz|MHz|kJ|eV|kW|mol|percent|pct|degrees?|dollars?|cents?|euros?|"
+    r"USD|EUR|GBP|km|cm|mm|nm|kg|mg|mL|ml|ft|lbs?|oz|mph|Hz|kHz|MHz|kJ|eV|kW|mol|percent|pct|degrees?|dollars?|cents?|euros?|"
     + "|".join(word for words in UNITS.values() for word in words.split() if len(word) > 3)
 )
 POWER = r"(?:\^\{?(-?\d)\}?)?"
@@ -81,8 +81,8 @@ CLOCK = re.compile(
 )
 BASES = dict(two=2, three=3, four=4, five=5, six=6, seven=7, eight=8, nine=9, ten=10, eleven=11, twelve=12, sixteen=16)
 BASE = re.compile(
-    r"^\(?(-?[0-9A-Fa-f]*\d[0-9A-Fa-f]*|[A-F]{2,})\)?"
-    r"(?:_\{?\(?(?:\\text\{)?(\d{1,2}|[a-z]+)\}?\)?\}?|(?: ?\\text\{)? ?\(?(?:in )?base[- ]?(?:\})?(\d{1,2}|[a-z]+)\)?\}?)$"
+    r"^\(?(-?[0-9A-Fa-f]*\d[0-9A-Fa-f]*|[A-F]{2,}|[a-f]{2,}(?=_\{16))\)?"
+    r"(?:_\{?\(?(?:\\text\{base ?\})?(?:\\text\{)?(\d{1,2}|[a-z]+)\}?\)?\}?|(?: ?\\text\{)? ?\(?(?:in )?base[- ]?(?:\})?(\d{1,2}|[a-z]+)\)?\}?)$"
 )
 CHOICE = re.compile(
     r"^(?:\\text\{)?(?:\(([A-J])\)|([A-J])[.):](?=\W|\d|$)|([A-J])(?=\}))[.:]?(?:\})?[.:]?,?(.*)$", re.DOTALL
@@ -173,7 +173,7 @@ def quantity(text: str) -> Quantity:
     match = TEXT_UNIT.search(text)
     if match and match.start():
         words = re.sub(r"\\frac\{(.*\}?)\}\{(\\text.*)\}$", r"\1/\2", match[1])
-        words = re.sub(r"\^\{(-?\d)\}", r"^\1", words)
+        words = re.sub(r"\^\{(-?\d)\}", r"^\1", words).replace("(", "").replace(")", "")
         words = re.sub(r"\\text|\\cdot|[{}\\]", " ", words).replace(" ^ ", "^").replace(" ^", "^")
         if re.fullmatch(r"[A-Za-z%$.^/\d\s*-]*[A-Za-z%][A-Za-z%$.^/\d\s*-]*", words):
             return Quantity(text[: match.start()].strip(), canonical_unit(words))
