@@ -23,11 +23,11 @@ COMMA = re.compile(r",\s+")
 SELF_TEST = [
     (r"\boxed{0.5}", r"\frac{1}{2}", True),
     (r"\boxed{\frac{1}{3}}", r"\frac{1}{2}", False),
-    (r"\boxed{x^2+2x+1}", r"(x+1)^2", True),
-    (r"\boxed{x^2+2x-1}", r"(x+1)^2", False),
+    (r"\boxed{2\sin x\cos x}", r"\sin 2x", True),
+    (r"\boxed{2\sin x}", r"\sin 2x", False),
     (r"\boxed{\frac{\sqrt{2}}{2}}", r"\frac{1}{\sqrt{2}}", True),
-    (r"\boxed{(0,1]}", r"0 < x \le 1", True),
-    (r"\boxed{[0,1]}", r"0 < x \le 1", False),
+    (r"\boxed{(-1,1)}", r"|x| < 1", True),
+    (r"\boxed{[-1,1]}", r"|x| < 1", False),
 ]
 
 

@@ -78,7 +78,7 @@ def test_values_are_configurable():
 def test_killed_comparison_pays_as_configured(failed, paid, monkeypatch):
     reward = MathAccuracyReward(failed=failed)
     monkeypatch.setattr(reward.verifier.pool, "run", lambda jobs, seconds: ["timeout"] * len(jobs))
-    assert reward([r"\boxed{(q+1)^2}"], ["q^2+2q+1"]) == [paid]
+    assert reward([r"\boxed{\sin^2 q}"], [r"1-\cos^2 q"]) == [paid]
     reward.verifier.pool.close()
 
 

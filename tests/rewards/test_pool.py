@@ -27,7 +27,14 @@ HANGING = [
     "(x+y+z+w)^{400}", r"\int_0^1 \sin(x^x)/(1+x^\pi) dx", "(" * 30 + "5" + ")" * 30, "{" * 3000 + "5" + "}" * 3000,
     "+".join("1" * 1500), r"\prod_{k=1}^{99999} k^k", r"x^{9^{9^9}}", r"\pi^{10^{10^{10}}}", SLEEPER,
 ]  # fmt: skip
-EASY = (r"\boxed{(t+7)(t+11)}", "t^2+18t+77")
+
+
+def identity(n: int) -> tuple[str, str]:
+    """A right answer that takes a worker to see, another one for every n."""
+    return rf"\boxed{{2\sin({n}t)\cos({n}t)}}", rf"\sin({2 * n}t)"
+
+
+EASY = identity(1)
 HARD = (rf"\boxed{{{SLEEPER}}}", "y+1")
 
 
@@ -75,7 +82,7 @@ def quick():
 
 
 def test_pathological_batch_returns_within_its_budget():
-    verifier = Verifier(item_seconds=5.0, batch_seconds=20.0)
+    verifier = Verifier(item_seconds=2.0, batch_seconds=20.0)
     begin = time.monotonic()
     verdicts = verifier.grade([rf"\boxed{{{text}}}" for text in HANGING] + [EASY[0]], ["5"] * len(HANGING) + [EASY[1]])
     assert time.monotonic() - begin < 21
@@ -104,10 +111,9 @@ def test_batch_budget_ends_everything_and_the_next_batch_works():
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("victim", ["worker", "its parent"])
 def test_kill_9_in_the_middle_of_a_batch_loses_no_other_verdict(victim):
-    verifier = Verifier(item_seconds=3.0, batch_seconds=30.0, workers=2)
-    count = 40
-    responses = [rf"\boxed{{(t+{n})(t+{n + 1})}}" for n in range(1, count)] + [HARD[0]]
-    golds = [f"t^2+{2 * n + 1}t+{n * (n + 1)}" for n in range(1, count)] + [HARD[1]]
+    verifier = Verifier(item_seconds=1.5, batch_seconds=30.0, workers=2)
+    count = 20
+    responses, golds = zip(*[identity(n) for n in range(1, count)], HARD, strict=True)
     results = []
     thread = threading.Thread(target=lambda: results.extend(verifier.grade(responses, golds)))
     server = verifier.pool._process.pid
@@ -119,7 +125,7 @@ def test_kill_9_in_the_middle_of_a_batch_loses_no_other_verdict(victim):
     kinds = [verdict.kind for verdict in results]
     assert len(kinds) == count and kinds.count("correct") >= count - 2
     assert set(kinds) <= {"correct", "timeout", "error"}
-    assert verifier.grade([r"\boxed{(s+1)^2}"], ["s^2+2s+1"])[0].correct
+    assert verifier.grade(*zip(identity(99), strict=True))[0].correct
     verifier.pool.close()
 
 
@@ -136,11 +142,9 @@ def test_works_from_a_thread_and_leaves_alarms_alone(verifier):
     try:
         signal.alarm(1)
         handler = signal.getsignal(signal.SIGINT)
-        verifier.grade([r"\boxed{(t+3)(t+11)}"], ["t^2+14t+33"])
+        verifier.grade(*zip(identity(101), strict=True))
         assert signal.getsignal(signal.SIGINT) is handler
-        worker = threading.Thread(
-            target=lambda: results.extend(verifier.grade([r"\boxed{(t+5)(t+11)}"], ["t^2+16t+55"]))
-        )
+        worker = threading.Thread(target=lambda: results.extend(verifier.grade(*zip(identity(102), strict=True))))
         worker.start()
         worker.join()
         assert wait_until(lambda: fired, 3)
@@ -151,11 +155,11 @@ def test_works_from_a_thread_and_leaves_alarms_alone(verifier):
 
 def test_works_under_asyncio_and_from_many_threads(verifier):
     async def grade(n: int):
-        return await asyncio.to_thread(verifier.grade, [rf"\boxed{{(u+{n})(u+1)}}"], [f"u^2+{n + 1}u+{n}"])
+        return await asyncio.to_thread(verifier.grade, *zip(identity(n), strict=True))
 
     async def main():
-        direct = verifier.grade([r"\boxed{(u+99)(u+1)}"], ["u^2+100u+99"])
-        return [*await asyncio.gather(*map(grade, range(2, 10))), direct]
+        direct = verifier.grade(*zip(identity(103), strict=True))
+        return [*await asyncio.gather(*map(grade, range(200, 208))), direct]
 
     assert all(verdicts[0].correct for verdicts in asyncio.run(main()))
 
@@ -165,17 +169,17 @@ def test_works_on_both_sides_of_a_fork(verifier):
     child = os.fork()
     if child == 0:
         try:
-            os._exit(0 if verifier.grade([r"\boxed{(v+3)(v+1)}"], ["v^2+4v+3"])[0].correct else 1)
+            os._exit(0 if verifier.grade(*zip(identity(104), strict=True))[0].correct else 1)
         finally:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert verifier.grade([r"\boxed{(v+5)(v+1)}"], ["v^2+6v+5"])[0].correct
+    assert verifier.grade(*zip(identity(105), strict=True))[0].correct
 
 
 SCRIPT = r"""
 from stapo_trl.rewards import grade
 print("start")
-print([v.kind for v in grade(["\\boxed{(w+1)^2}", "\\boxed{w}"], ["w^2+2w+1", "w^2"])])
+print([v.kind for v in grade(["\\boxed{2\\sin w\\cos w}", "\\boxed{\\sin w}"], ["\\sin(2w)", "\\cos w"])])
 """
 
 
@@ -239,7 +243,10 @@ def test_ctrl_c_in_the_middle_of_a_batch_does_not_spoil_the_next():
     timer.start()
     with pytest.raises(KeyboardInterrupt):
         verifier.grade([HARD[0]], [HARD[1]])
-    assert [v.kind for v in verifier.grade([r"\boxed{w}", EASY[0]], ["w^2", EASY[1]])] == ["incorrect", "correct"]
+    assert [v.kind for v in verifier.grade([r"\boxed{\sin w}", EASY[0]], [r"\cos w", EASY[1]])] == [
+        "incorrect",
+        "correct",
+    ]
     verifier.pool.close()
 
 
@@ -254,7 +261,7 @@ def test_workers_share_the_cores_of_the_host_among_its_ranks(monkeypatch):
 def test_workers_start_late_and_stay_few():
     pool = WorkerPool(workers=2)
     assert pool._process is None
-    pool.run([(f"(t+{n})^2", "t", 0.0) for n in range(20)], 20.0)
+    pool.run([(f"\\sin({n}t)", "t", 0.0) for n in range(20)], 20.0)
     assert len(children(pool._process.pid)) == 2
     pool.close()
     assert pool._process is None

@@ -91,7 +91,7 @@ def test_limits_are_refused_early(options):
 
 
 def test_broken_sympy_fails_at_construction(monkeypatch):
-    monkeypatch.setattr(module, "SELF_TEST", [(r"\boxed{x+1}", "x+2", True)])
+    monkeypatch.setattr(module, "SELF_TEST", [(r"\boxed{\sin x}", r"\cos x", True)])
     with pytest.raises(RuntimeError, match="sympy"):
         Verifier()
 
@@ -99,9 +99,8 @@ def test_broken_sympy_fails_at_construction(monkeypatch):
 def test_the_same_pair_is_verified_once(verifier, monkeypatch):
     calls = []
     monkeypatch.setattr(verifier.pool, "run", lambda jobs, seconds: calls.append(jobs) or ["correct"] * len(jobs))
-    responses = [r"\boxed{(t+7)(t+11)}"] * 8
     for _ in range(2):
-        assert all(v.correct for v in verifier.grade(responses, ["t^2+18t+77"] * 8))
+        assert all(v.correct for v in verifier.grade([r"\boxed{\sin^2 7t}"] * 8, [r"1-\cos^2 7t"] * 8))
     assert len(calls) == 1 and len(calls[0]) == 1
 
 
