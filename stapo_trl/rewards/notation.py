@@ -21,7 +21,6 @@ CALLS = {
     "cbrt(": (r"\sqrt[3]{", "}"),
     r"\exp(": ("e^{", "}"),
     "abs(": ("|", "|"),
-    r"\abs{": (r"\abs{", ""),
     "floor(": (r"\lfloor ", r"\rfloor "),
     "ceil(": (r"\lceil ", r"\rceil "),
     "^(": ("^{", "}"),
@@ -57,10 +56,9 @@ def _without_dollars(text: str) -> str:
 
 def _commands(text: str) -> str:
     def rename(match: re.Match) -> str:
-        name = match[1]
-        new = ALIASES.get(name)
+        new = ALIASES.get(match[1])
         if new is None:
-            return match[0].rstrip("*") if name in ("operatorname",) else match[0]
+            return match[0]
         return ("\\" + new if new[:1].isalpha() or new in ("{", "}") else new) + " "
 
     text = text.replace(r"\textcolor", r"\color")

@@ -146,7 +146,6 @@ ALIASES = {
     "ensuremath": "text",
     "uline": "text",
     "mathord": "text",
-    "phantom": "",
 }
 SPACES = re.compile("[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000\\s]+")
 INVISIBLE = re.compile("[\u200b-\u200f\u2060-\u2064\ufeff\u00ad\u202a-\u202e\x00-\x08\x0e-\x1f]")

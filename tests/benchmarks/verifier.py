@@ -1,10 +1,10 @@
 r"""Verdicts per second and right verdicts of TRL's `accuracy_reward` and of ours, side by side.
 
-    python tests/benchmarks/verifier.py [--completions math_cot_800.jsonl] [--hanging hang_cases.json] [--limit 20]
+    python tests/benchmarks/verifier.py [--completions math_cot_800.jsonl] [--limit 20]
 
-Three workloads: real completions (8 per problem; if the file is given), a hard mix (the pairs of the test suite,
-generated GSM8K- and MATH-like answers), and a pathological batch, which runs in a process that is killed after `--limit`
-seconds because TRL's does not return from it.
+Four workloads: real completions (8 per problem; if the file is there), generated GSM8K- and MATH-like answers, the
+hard pairs of the test suite, and a pathological batch, which runs in a process that is killed after `--limit` seconds
+because TRL's does not return from it.
 """
 
 import argparse
@@ -26,19 +26,29 @@ def real(path: Path) -> list[tuple[str, str, bool | None]]:
     return [(row["completion"], row["gold"], row["rule_score"]) for row in rows]
 
 
-def hard_mix() -> list[tuple[str, str, bool | None]]:
+def suite() -> list[tuple[str, str, bool | None]]:
     rows = [json.loads(line) for line in (ROOT / "rewards/verifier_pairs.jsonl").open(encoding="utf-8")]
-    pairs = [(row["response"], row["gold"], row["correct"]) for row in rows]
+    return [(row["response"], row["gold"], row["correct"]) for row in rows]
+
+
+def generated() -> list[tuple[str, str, bool | None]]:
+    """GSM8K- and MATH-like answers in other notations than their golds, half of them wrong."""
     draw = random.Random(0)
-    for _ in range(400):
-        whole, top, bottom = draw.randint(2, 99_999), draw.randint(1, 50), draw.randint(51, 99)
+    pairs = []
+    for _ in range(250):
+        n, a, b = draw.randint(1000, 99_999), draw.randint(2, 50), draw.randint(51, 99)
         right = draw.random() < 0.5
-        shown = whole if right else whole + 1
-        pairs.append(
-            (f"She pays {whole} - 1 + 1 dollars. The total is \\boxed{{{shown:,}}}.", f"... #### {whole}", right)
-        )
-        shown = f"{top}x/{bottom}" if right else f"{top}x/{bottom - 1}"
-        pairs.append((rf"Expanding gives \boxed{{{shown}}}.", rf"$\frac{{{top}}}{{{bottom}}}x$", right))
+        m, c = (n, a) if right else (n + 1, a + 1)
+        pairs += [
+            (rf"She pays \boxed{{\${m:,}}}.", f"She pays ... #### {n}", right),
+            (rf"So \boxed{{{m / 1000}\times 10^{{3}}}}.", f"${n}$", right),
+            (rf"So \boxed{{\dfrac{{{c}}}{{{b}}}}}.", f"${a}/{b}$", right),
+            (rf"So \boxed{{{c}\%}}.", rf"${a}\%$", right),
+            (rf"So \boxed{{{b}\sqrt{{{c}}}}}.", rf"${b} \sqrt{{{a}}}$", right),
+            (rf"So \boxed{{(x+{c})(x-{b})}}.", rf"$x^2+{a - b}x-{a * b}$".replace("+-", "-"), right),
+            (rf"So \boxed{{({c}, {b}]}}.", rf"$\left({a},{b}\right]$", right),
+            (rf"So \boxed{{{b}, {c}}}.", f"${a},{b}$", right),
+        ]
     return pairs
 
 
@@ -63,7 +73,7 @@ def timed(function, pairs: list) -> tuple[float, int]:
 def row(name: str, count: int, theirs: tuple[float, int] | None, ours: tuple[float, int], limit: float) -> str:
     left = f"{count / theirs[0]:9.0f}/s {theirs[1]:5d} right" if theirs else f"  not back after {limit:.0f} s  "
     ratio = f"{theirs[0] / ours[0]:7.1f}x" if theirs else f" >{limit / ours[0]:5.0f}x"
-    return f"{name:34s} {count:5d}  {left}  {count / ours[0]:9.0f}/s {ours[1]:5d} right  {ratio}"
+    return f"{name:42s} {count:5d}  {left}  {count / ours[0]:9.0f}/s {ours[1]:5d} right  {ratio}"
 
 
 def main() -> None:
@@ -89,8 +99,8 @@ def main() -> None:
         return verdicts
 
     trl_rewards(pathological()[-1:])  # imports
-    print(f"{'workload':34s} {'rows':>5s}  {'TRL accuracy_reward':22s}  {'stapo_trl':22s}  faster")
-    workloads = {"hard mix": hard_mix()}
+    print(f"{'workload':42s} {'rows':>5s}  {'TRL accuracy_reward':22s}  {'stapo_trl':22s}  faster")
+    workloads = {"generated, 8 kinds": generated(), "pairs of the test suite": suite()}
     if arguments.completions.is_file():
         workloads = {"real completions, 8 per problem": real(arguments.completions)} | workloads
     for name, pairs in workloads.items():
