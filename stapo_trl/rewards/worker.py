@@ -28,8 +28,8 @@ def _prepare(memory: int, parent: int) -> None:
     """Runs in each new worker: it obeys no Ctrl-C, eats bounded memory and dies with its parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     if sys.platform == "linux":
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
