@@ -22,8 +22,10 @@ MARKER = re.compile(
     r"|(?:最终|最后)?(?:的)?答案(?:是|为|：|:)[：:]?|答[：:]",
     re.IGNORECASE,
 )
-ANSWER_TAG = re.compile(r"<answer>(.*?)</answer>", re.IGNORECASE | re.DOTALL)
-HEADING = re.compile(r"^[#\s*_]*(?:the\s+)?final answer[\s*_:：]*$", re.IGNORECASE | re.MULTILINE)
+HEADING = re.compile(r"^[# \t*_]*(?:the )?final answer[ \t*_:：]*$", re.IGNORECASE | re.MULTILINE)
+# "this answer is consistent with ..." states nothing
+PROSE = re.compile(r"[ \t*_]*[a-z]")
+BARE_BOX = re.compile(r"-?\d+(?:\.\d+)?|\w")
 BOLD = re.compile(r"\*\*([^*\n]+)\*\*")
 # A longer line behind "Answer:" is prose, not an answer.
 MAX_STATED = 500
@@ -64,7 +66,8 @@ def _boxes(text: str) -> list[tuple[int, int, str | None]]:
             group = braced(text, at)
             content, position = group if group else (None, len(text))
         else:
-            content, position = text[at], at + 1  # \boxed 5 boxes one character
+            bare = BARE_BOX.match(text, at)  # \boxed 5
+            content, position = bare[0], bare.end()
         boxes.append((match.start(), position, content))
     return boxes
 
@@ -102,12 +105,14 @@ def _boxed(text: str) -> tuple[bool, str | None]:
 
 def _stated(text: str) -> str | None:
     """The answer behind the last explicit final-answer form."""
-    tags = ANSWER_TAG.findall(text)
-    if tags:
-        return _trim(tags[-1])
+    lower = text.lower()
+    closing = lower.rfind("</answer>")
+    opening = lower.rfind("<answer>", 0, max(closing, 0))
+    if opening >= 0:
+        return _trim(text[opening + len("<answer>") : closing])
     found = [*MARKER.finditer(text), *HEADING.finditer(text)]
     if found:
-        found = max(found, key=lambda match: match.end())
+        found = max(found, key=lambda match: (not PROSE.match(text, match.end()), match.end()))
         rest = text[found.end() :].lstrip(" \t*_:：")
         if not rest.strip():
             return None

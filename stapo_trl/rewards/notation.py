@@ -39,6 +39,16 @@ UNIT_FRACTION = re.compile(
 )
 # \text{The answer is } 42, \text{Total: } 42
 LABEL = re.compile(r"^\s*\\text\{[^{}]*(?:\bis|:|=)\s*\}(?=.)")
+# 5 million, 5\text{ million people}
+COUNT_WORDS = {
+    "dozen": r"\cdot 12 ",
+    "hundred": r"\cdot 10^2 ",
+    "thousand": r"\cdot 10^3 ",
+    "million": r"\cdot 10^6 ",
+    "billion": r"\cdot 10^9 ",
+    "trillion": r"\cdot 10^{12} ",
+}
+COUNTED = re.compile(r"(?<=\d)\s*(\\text\{)?\s*(" + "|".join(COUNT_WORDS) + r")(?![A-Za-z])\s*", re.IGNORECASE)
 WORD_JOIN = re.compile(
     r"\\text\{\s*,?\s*(?:and|or|和|或|与)\s*\}|(?<=[\s\d)}\]$.,])(?:and|or|和|或|与)(?=[\s\d({\[$\\-])"
 )
@@ -165,6 +175,7 @@ def _calls(text: str) -> str:
 
 def _texts(text: str) -> str:
     r"""Unwraps \text{...} around what is no text: numbers, single letters, signs."""
+    text = COUNTED.sub(lambda m: COUNT_WORDS[m[2].lower()] + (m[1] or ""), text)
     text = LABEL.sub("", WORD_JOIN.sub(" , ", text))
     text = UNIT_FRACTION.sub("\\\\text{\x01\\1/\\2\\3\\4}", text)
     text = LETTER_UNIT.sub("\\\\text{\x01\\1}", text)

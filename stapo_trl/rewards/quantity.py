@@ -74,6 +74,11 @@ BARE_UNIT = re.compile(
     r"(?<=[\d})]) ?((?:(?:square|cubic|sq\.?|cu\.?) )?(?:" + BARE + r")(?:(?:/| per )[A-Za-z]+)?)" + POWER + "$"
 )
 BARE_WORDS = re.compile(r"(?<=\d) ?([A-Za-z]{4,}(?: [A-Za-z]{2,})*)$")
+# Words behind a number that change it.
+NO_UNIT = re.compile(
+    r"\b(?:squared|cubed|factorial|hal(?:f|ves)|thirds?|quarters?|fourths?|fifths?|tenths?|hundredths?|thousandths?|more|less|"
+    r"fewer|or|and|to|plus|minus|times|mod|modulo|negative|not|except|least|most|pairs?|pi|root|base)\b"
+)
 NEUTRAL = re.compile(r"^(?:square |cubic )?units?$")
 ORDINAL = re.compile(r"^([-+]?\d+)(?:\^?\{?(?:\\text\{)?(?:st|nd|rd|th)\}?\}?)$")
 CLOCK = re.compile(
@@ -175,10 +180,15 @@ def quantity(text: str) -> Quantity:
         words = re.sub(r"\\frac\{(.*\}?)\}\{(\\text.*)\}$", r"\1/\2", match[1])
         words = re.sub(r"\^\{(-?\d)\}", r"^\1", words).replace("(", "").replace(")", "")
         words = re.sub(r"\\text|\\cdot|[{}\\]", " ", words).replace(" ^ ", "^").replace(" ^", "^")
-        if re.fullmatch(r"[A-Za-z%$.^/\d\s*-]*[A-Za-z%][A-Za-z%$.^/\d\s*-]*", words):
+        if re.fullmatch(r"[A-Za-z%$.^/\d\s*-]*[A-Za-z%][A-Za-z%$.^/\d\s*-]*", words) and not NO_UNIT.search(words):
             return Quantity(text[: match.start()].strip(), canonical_unit(words))
     match = BARE_UNIT.search(text) or BARE_WORDS.search(text)
-    if match and match.start() and not re.search(r"\\[A-Za-z]+ ?$", text[: match.start()]):
+    if (
+        match
+        and match.start()
+        and not NO_UNIT.search(match[1])
+        and not re.search(r"\\[A-Za-z]+ ?$", text[: match.start()])
+    ):
         return Quantity(
             text[: match.start()].strip(), canonical_unit(match[1], match[2] if match.re is BARE_UNIT else "")
         )
