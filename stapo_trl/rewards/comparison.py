@@ -159,8 +159,7 @@ class Comparison:
         if answer == gold:
             return True
         if related(answer) or related(gold):
-            decided = self._relations(answer, gold)
-            return decided
+            return self._relations(answer, gold)
         of_answer, of_gold = MATRIX.fullmatch(answer), MATRIX.fullmatch(gold)
         if any(text.count(r"\begin") > 1 for text in (answer, gold)):
             return self.leaf(answer, gold)
