@@ -2,7 +2,7 @@
 
 import re
 
-from .notation import braced
+from .brackets import braced
 
 
 BOX = re.compile(r"\\(?:boxed|fbox|framebox)\s*(?=[{\d\w])|(?<![A-Za-z\\])boxed(?=\{)")
@@ -17,16 +17,20 @@ CLOSING = re.compile(r"</(?:think|thinking|thought|reasoning)>|<\|end_of_thought
 SPECIAL = re.compile(r"<\|[A-Za-z_]{1,20}\|>|</s>|<eos>|<end_of_turn>")
 MARKER = re.compile(
     r"####(?!#)[ \t]*"
-    r"|\banswer\b[ \t]*(?:\*\*|__)?[ \t]*(?:is)?[ \t]*(?:\*\*|__)?[ \t]*[:：]"
-    r"|\banswer(?:[ \t]+to[^.\n]{0,80}?)?[ \t]+(?:is|are|equals)\b(?:[ \t]+(?:therefore|thus|simply|just|then))?[ \t]*:?"
+    r"|(?<![A-Za-z])answers?(?![A-Za-z])[ \t]*(?:\*\*|__)?[ \t]*(?:is)?[ \t]*(?:\*\*|__)?[ \t]*[:：]"
+    r"|(?<![A-Za-z])answers?(?:[ \t]+to[^.\n]{0,80}?)?[ \t]+(?:is|are|equals)\b(?:[ \t]+(?:therefore|thus|simply|just|then))?[ \t]*:?"
     r"|(?:最终|最后)?(?:的)?答案(?:是|为|：|:)[：:]?|答[：:]",
     re.IGNORECASE,
 )
-ANSWER_TAG = re.compile(r"<answer>(.*?)</answer>", re.IGNORECASE | re.DOTALL)
-HEADING = re.compile(r"^[#\s*_]*(?:the\s+)?final answer[\s*_:：]*$", re.IGNORECASE | re.MULTILINE)
+HEADING = re.compile(r"^[# \t*_]*(?:the )?final answer[ \t*_:：]*$", re.IGNORECASE | re.MULTILINE)
+# "this answer is consistent with ..." states nothing
+PROSE = re.compile(r"[ \t*_]*[a-z]")
+BARE_BOX = re.compile(r"-?\d+(?:\.\d+)?|\w")
 BOLD = re.compile(r"\*\*([^*\n]+)\*\*")
 # A longer line behind "Answer:" is prose, not an answer.
 MAX_STATED = 500
+# "The largest n is 34"
+SENTENCE = re.compile(r"[A-Z][a-z]*\s[^.]*\s(?:is|are|equals)\s*:?\s*(?=[^\sa-z])")
 REASON = re.compile(
     r",?\s+(?:because|since|as|so|which|where|when|after|obtained|given|based|using)\b.*|"
     r"[.。](?=\s+\S|\s*$).*|。.*|\s*(?:I hope|因为).*",
@@ -62,7 +66,8 @@ def _boxes(text: str) -> list[tuple[int, int, str | None]]:
             group = braced(text, at)
             content, position = group if group else (None, len(text))
         else:
-            content, position = text[at], at + 1  # \boxed 5 boxes one character
+            bare = BARE_BOX.match(text, at)  # \boxed 5
+            content, position = bare[0], bare.end()
         boxes.append((match.start(), position, content))
     return boxes
 
@@ -100,12 +105,14 @@ def _boxed(text: str) -> tuple[bool, str | None]:
 
 def _stated(text: str) -> str | None:
     """The answer behind the last explicit final-answer form."""
-    tags = ANSWER_TAG.findall(text)
-    if tags:
-        return _trim(tags[-1])
+    lower = text.lower()
+    closing = lower.rfind("</answer>")
+    opening = lower.rfind("<answer>", 0, max(closing, 0))
+    if opening >= 0:
+        return _trim(text[opening + len("<answer>") : closing])
     found = [*MARKER.finditer(text), *HEADING.finditer(text)]
     if found:
-        found = max(found, key=lambda match: match.end())
+        found = max(found, key=lambda match: (not PROSE.match(text, match.end()), match.end()))
         rest = text[found.end() :].lstrip(" \t*_:：")
         if not rest.strip():
             return None
@@ -135,11 +142,13 @@ def _trim(text: str) -> str | None:
         if re.fullmatch(r"\s*(?:[.,;:!。*]|" + REASON.pattern + ")*", text[end:], re.DOTALL):
             text = text[:end]
     text = REASON.sub("", text.replace("**", "")).strip()
+    sentence = SENTENCE.match(text)
+    text = text[sentence.end() :] if sentence else text
     return None if NOTHING.fullmatch(text) else text
 
 
 def last_box(text: str) -> str | None:
-    r"""The raw content of the last box, `None` if there is none or it is cut off; for exact matching.
+    r"""The raw content of the last `\boxed{}`, `None` if there is none or it is cut off; for exact matching.
 
     Example:
     ```python
@@ -147,8 +156,9 @@ def last_box(text: str) -> str | None:
     (' 2 ', None)
     ```
     """
-    boxes = _boxes(text)
-    return boxes[-1][2] if boxes else None
+    start = text.rfind(r"\boxed{")
+    group = braced(text, start + len(r"\boxed")) if start >= 0 else None
+    return group[0] if group else None
 
 
 def final_answer(response: str, require_box: bool = False) -> str | None:

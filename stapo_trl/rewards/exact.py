@@ -4,16 +4,26 @@ import re
 from fractions import Fraction
 from math import comb, factorial, gcd, isqrt, log2
 
+from .brackets import braced
+
 
 # A result of more bits than this (about 6,000 digits) is no answer to anything; 2007! fits.
 MAX_BITS = 20_000
 MAX_DEPTH = 40
+# x^{9^9} and a sum up to 10^7 take a worker its whole time limit.
+MAX_EXPONENT = 100_000
+MAX_EXPONENTS = 100
+GREEK = (
+    "alpha|beta|gamma|delta|epsilon|zeta|eta|theta|kappa|lambda|mu|nu|xi|pi|rho|sigma|tau|phi|chi|psi|omega|hbar|ell|"
+    "Gamma|Delta|Theta|Lambda|Xi|Pi|Sigma|Phi|Psi|Omega"
+)
 TOKEN = re.compile(
-    r"\s*(\d+\.?\d*|\.\d+|\\(?:frac|sqrt|binom|cdot|times|div|overline|dot|bar)(?![A-Za-z])|[-+*/^!(){}\[\]])"
+    r"\s*(\d+\.?\d*|\.\d+|\\(?:frac|sqrt|binom|cdot|times|div|overline|dot|bar)(?![A-Za-z])|[-+*/^!(){}\[\]]|"
+    r"(?:[A-Za-z]|\\(?:" + GREEK + r")(?![A-Za-z]))(?:_\{[A-Za-z0-9]+\})?)"
 )
 # 0.1\overline{6}, 0.\dot{3}, 0.\dot{1}42857\dot{7}, 0.(3), 0.333...
 REPEATING = re.compile(
-    r"(\d*)\.(\d*?)(?:\\(?:overline|bar|dot)\{(\d+)\}|(\\dot\{\d\}\d*\\dot\{\d\})|\((\d+)\)|(\d)\6\6+(?:\\ldots|\.\.\.+))"
+    r"(\d*)\.(\d*?)(?:\\(?:overline|bar|dot)\{(\d+)\}|(\\dot\{\d\}\d*\\dot\{\d\})|\((\d+)\)|(\d)\6\6+\\ldots)"
 )
 
 
@@ -21,16 +31,16 @@ class TooLarge(ValueError):
     """The expression is a number, but one too large to write down."""
 
 
-class _NotRational(Exception):
-    pass
+class NotReadable(Exception):
+    """The text is no expression of this kind."""
 
 
 def _power(base: Fraction, exponent: Fraction) -> Fraction:
     if exponent.denominator != 1:
-        return _root(base, exponent.denominator) ** exponent.numerator if abs(exponent.numerator) < 64 else _fail()
+        return _root(base, exponent.denominator) ** exponent.numerator if abs(exponent.numerator) < 64 else fail()
     power = exponent.numerator
     if base in (0, 1, -1):
-        return base ** (power % 2 if base == -1 else min(power, 1)) if power >= 0 or base else _fail()
+        return base ** (power % 2 if base == -1 else min(power, 1)) if power >= 0 or base else fail()
     bits = max(abs(base.numerator).bit_length(), base.denominator.bit_length())
     if abs(power) * max(bits - 1, log2(1.5)) > MAX_BITS:
         raise TooLarge
@@ -43,18 +53,18 @@ def _root(base: Fraction, degree: int) -> Fraction:
     elif 1 <= degree <= 64 and base >= 0 and base.numerator.bit_length() < 900 and base.denominator.bit_length() < 900:
         top, bottom = round(base.numerator ** (1 / degree)), round(base.denominator ** (1 / degree))
     else:
-        _fail()
+        fail()
     if (top**degree, bottom**degree) != (base.numerator, base.denominator):
-        _fail()
+        fail()
     return Fraction(top, bottom)
 
 
-def _fail():
-    raise _NotRational
+def fail():
+    raise NotReadable
 
 
-class _Reader:
-    """Recursive descent over the tokens of one expression."""
+class Reader:
+    """Recursive descent over the tokens of one expression; subclasses say what numbers and letters are."""
 
     def __init__(self, text: str):
         self.tokens = []
@@ -68,13 +78,48 @@ class _Reader:
                 break
             index = match.end()
 
+    def number(self, token: str | int) -> Fraction:
+        return Fraction(token)
+
+    def name(self, token: str) -> Fraction:
+        fail()
+
+    def power(self, base: Fraction, exponent: Fraction) -> Fraction:
+        return _power(base, exponent)
+
+    def root(self, base: Fraction, degree: int) -> Fraction:
+        return _root(base, degree)
+
+    def added(self, left: Fraction, right: Fraction) -> Fraction:
+        return left + right
+
+    def whole(self, value: Fraction) -> int:
+        """A number that may be counted up to, for factorials and binomials."""
+        if value.denominator != 1 or value < 0:
+            fail()
+        if value > 2500:
+            raise TooLarge
+        return value.numerator
+
+    def limit(self, value: Fraction) -> Fraction:
+        if max(value.numerator.bit_length(), value.denominator.bit_length()) > MAX_BITS:
+            raise TooLarge
+        return value
+
+    def read(self) -> Fraction:
+        """The value of the whole text."""
+        value = self.sum()
+        if self.position < len(self.tokens):
+            fail()
+        return value
+
     def peek(self) -> str:
         return self.tokens[self.position] if self.position < len(self.tokens) else ""
 
     def take(self, expected: str = "") -> str:
         token = self.peek()
         if not token or (expected and token != expected):
-            _fail()
+            fail()
         self.position += 1
         return token
 
@@ -84,7 +129,8 @@ class _Reader:
             raise TooLarge
         value = self.product()
         while self.peek() in ("+", "-"):
-            value = value + self.product() if self.take() == "+" else value - self.product()
+            sign = 1 if self.take() == "+" else -1
+            value = self.added(value, sign * self.product())
         self.depth -= 1
         return value
 
@@ -102,30 +148,29 @@ class _Reader:
             elif token in ("/", r"\div"):
                 self.take()
                 divisor = self.factor()
-                if divisor == 0:
-                    _fail()
+                if divisor == 0 or self.starts_factor():  # 1/2x is read both ways
+                    fail()
                 value /= divisor
-            elif token in ("(", "{", r"\frac", r"\sqrt", r"\binom"):
+            elif self.starts_factor():
                 value *= self.factor()
             else:
                 break
-            if max(value.numerator.bit_length(), value.denominator.bit_length()) > MAX_BITS:
-                raise TooLarge
+            value = self.limit(value)
         return sign * value
+
+    def starts_factor(self) -> bool:
+        token = self.peek()
+        return token in ("(", "{", r"\frac", r"\sqrt", r"\binom") or is_name(token)
 
     def factor(self) -> Fraction:
         value = self.atom()
         while True:
             if self.peek() == "^":
                 self.take()
-                value = _power(value, self.exponent())
+                value = self.power(value, self.exponent())
             elif self.peek() == "!":
                 self.take()
-                if value.denominator != 1 or value < 0:
-                    _fail()
-                if value > 2500:
-                    raise TooLarge
-                value = Fraction(factorial(value.numerator))
+                value = self.number(factorial(self.whole(value)))
             else:
                 return value
 
@@ -136,11 +181,11 @@ class _Reader:
         value = self.atom()
         if self.peek() == "^":
             self.take()
-            value = _power(value, self.exponent())
+            value = self.power(value, self.exponent())
         return value
 
     def group(self) -> Fraction:
-        closing = {"(": ")", "{": "}", "[": "]"}[self.take()]
+        closing = {"(": ")", "{": "}", "[": "]"}.get(self.take()) or fail()
         value = self.sum()
         self.take(closing)
         return value
@@ -152,22 +197,25 @@ class _Reader:
         self.take()
         if token == r"\frac":
             top, bottom = self.group(), self.group()
-            return top / bottom if bottom else _fail()
+            return top / bottom if bottom else fail()
         if token == r"\sqrt":
-            degree = self.group() if self.peek() == "[" else Fraction(2)
-            if degree.denominator != 1 or not 1 <= degree <= 64:
-                _fail()
-            return _root(self.group(), degree.numerator)
+            degree = self.whole(Reader.group(self)) if self.peek() == "[" else 2
+            return self.root(self.group(), degree) if 1 <= degree <= 64 else fail()
         if token == r"\binom":
-            top, bottom = self.group(), self.group()
-            if top.denominator != 1 or bottom.denominator != 1 or top < 0 or bottom < 0:
-                _fail()
-            if top > 2500:
-                raise TooLarge
-            return Fraction(comb(top.numerator, bottom.numerator))
+            top, bottom = self.whole(self.group()), self.whole(self.group())
+            return self.number(comb(top, bottom))
+        if is_name(token):
+            return self.name(token)
         if not token[0].isdigit() and token[0] != "." or len(token) > 4000:
-            _fail()
-        return Fraction(token.rstrip("."))
+            fail()
+        return self.number(token.rstrip("."))
+
+
+def is_name(token: str) -> bool:
+    """Whether a token is a letter of either alphabet."""
+    return (
+        token[:1].isalpha() or token[:1] == "\\" and re.match(r"\\(?:" + GREEK + r")(?![A-Za-z])", token) is not None
+    )
 
 
 def _repeating(text: str) -> Fraction | None:
@@ -203,12 +251,31 @@ def rational(text: str) -> Fraction | None:
         return -repeating if text.startswith("-") else repeating
     if not text or len(text) > 10_000:
         return None
-    reader = _Reader(text)
     try:
-        value = reader.sum()
-    except (_NotRational, OverflowError, RecursionError):
+        return Reader(text).read()
+    except (NotReadable, OverflowError, RecursionError):
         return None
-    return value if reader.position == len(reader.tokens) else None
+
+
+def refuse_giants(text: str) -> None:
+    r"""Raises `TooLarge` for an exponent or bound beyond 100,000 anywhere in a normalised expression.
+
+    Example:
+    ```python
+    >>> refuse_giants("x^{9^{9^{9}}}")
+    Traceback (most recent call last):
+    ...
+    stapo_trl.rewards.exact.TooLarge
+    ```
+    """
+    groups = [match.end() for match in re.finditer(r"\^(?=\{)", text)]
+    if len(groups) > MAX_EXPONENTS:
+        raise TooLarge
+    for start in groups:
+        group = braced(text, start)
+        value = rational(group[0]) if group else None
+        if value is not None and abs(value) > MAX_EXPONENT:
+            raise TooLarge
 
 
 def decimals(text: str) -> int | None:

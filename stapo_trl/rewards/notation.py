@@ -4,159 +4,16 @@ Nothing here executes or evaluates anything; every function takes text and retur
 """
 
 import re
-import unicodedata
+
+from .symbols import ALIASES, from_unicode
 
 
-SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿⁱ", "0123456789+-=()ni")
-SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋₌₍₎", "0123456789+-=()")
-SYMBOLS = {
-    "∞": r"\infty ",
-    "√": r"\sqrt ",
-    "∛": r"\sqrt[3] ",
-    "∜": r"\sqrt[4] ",
-    "×": r"\times ",
-    "✕": r"\times ",
-    "∗": r"\cdot ",
-    "·": r"\cdot ",
-    "⋅": r"\cdot ",
-    "∙": r"\cdot ",
-    "•": r"\cdot ",
-    "÷": r"\div ",
-    "±": r"\pm ",
-    "∓": r"\mp ",
-    "≤": r"\le ",
-    "⩽": r"\le ",
-    "≥": r"\ge ",
-    "⩾": r"\ge ",
-    "≠": r"\ne ",
-    "≈": r"\approx ",
-    "∈": r"\in ",
-    "∉": r"\notin ",
-    "∪": r"\cup ",
-    "∩": r"\cap ",
-    "∖": r"\setminus ",
-    "⊂": r"\subset ",
-    "∅": r"\emptyset ",
-    "ø": r"\emptyset ",
-    "∀": r"\forall ",
-    "∨": r"\lor ",
-    "∧": r"\land ",
-    "ℝ": r"\mathbb{R}",
-    "ℤ": r"\mathbb{Z}",
-    "ℕ": r"\mathbb{N}",
-    "ℚ": r"\mathbb{Q}",
-    "ℂ": r"\mathbb{C}",
-    "∠": r"\angle ",
-    "△": r"\triangle ",
-    "°": r"^\circ ",
-    "º": r"^\circ ",
-    "−": "-",
-    "–": "-",
-    "—": "-",
-    "‐": "-",
-    "‑": "-",
-    "⁄": "/",
-    "∕": "/",
-    "′": "'",
-    "…": r"\ldots ",
-    "⌊": r"\lfloor ",
-    "⌋": r"\rfloor ",
-    "⌈": r"\lceil ",
-    "⌉": r"\rceil ",
-    "∑": r"\sum ",
-    "∏": r"\prod ",
-    "∫": r"\int ",
-    "、": ",",
-    "。": ".",
-    "“": '"',
-    "”": '"',
-    "’": "'",
-    "‘": "'",
-}
-SYMBOLS |= {
-    chr(point): "\\" + name + " "
-    for point, name in zip(
-        range(0x3B1, 0x3CA),
-        "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho sigma sigma tau "
-        "upsilon phi chi psi omega".split(),
-        strict=True,
-    )
-}
-SYMBOLS |= {
-    char: "\\" + name + " "
-    for char, name in zip("ΓΔΘΛΞΠΣΦΨΩ", "Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega".split(), strict=True)
-}
-SYMBOL_TABLE = str.maketrans(SYMBOLS)
 # Names that code and plain text use without a backslash, and other spellings of one command.
 FUNCTIONS = "arcsin arccos arctan sinh cosh tanh sin cos tan cot sec csc log ln exp lg gcd lcm min max det".split()
-ALIASES = {
-    "dfrac": "frac",
-    "tfrac": "frac",
-    "cfrac": "frac",
-    "dbinom": "binom",
-    "tbinom": "binom",
-    "leq": "le",
-    "leqslant": "le",
-    "geq": "ge",
-    "geqslant": "ge",
-    "lt": "<",
-    "gt": ">",
-    "neq": "ne",
-    "varnothing": "emptyset",
-    "to": "rightarrow",
-    "dots": "ldots",
-    "cdots": "ldots",
-    "dotsc": "ldots",
-    "dotsb": "ldots",
-    "lbrace": "{",
-    "rbrace": "}",
-    "lbrack": "[",
-    "rbrack": "]",
-    "vee": "lor",
-    "wedge": "land",
-    "tg": "tan",
-    "ctg": "cot",
-    "arctg": "arctan",
-    "backslash": "setminus",
-    "ast": "cdot",
-    "imath": "i",
-    "degree": "^\\circ",
-    "textdegree": "^\\circ",
-    "infin": "infty",
-    "pounds": "£",
-    "euro": "€",
-    "mathrm": "text",
-    "mathbf": "text",
-    "mathsf": "text",
-    "mathtt": "text",
-    "mathit": "text",
-    "mathnormal": "text",
-    "textbf": "text",
-    "textit": "text",
-    "textrm": "text",
-    "textsf": "text",
-    "texttt": "text",
-    "textnormal": "text",
-    "emph": "text",
-    "mbox": "text",
-    "hbox": "text",
-    "operatorname": "text",
-    "boldsymbol": "text",
-    "bm": "text",
-    "bf": "text",
-    "rm": "text",
-    "underline": "text",
-    "boxed": "text",
-    "fbox": "text",
-    "ensuremath": "text",
-    "uline": "text",
-    "mathord": "text",
-    "phantom": "",
-}
 DROPPED = re.compile(
-    r"\\(?:displaystyle|textstyle|scriptstyle|limits|nolimits|left|right|middle|bigg?[lrm]?|Bigg?[lrm]?|hline|"
-    r"normalsize|large|Large|small|boldmath|centering|,|;|:|!|>|quad|qquad|thinspace|space|hfill|strut|"
-    r"(?:color|hspace|vspace|phantom|label|tag)\*?\{[^{}]*\})(?![A-Za-z])"
+    r"\\[,;:!>]|\\(?:displaystyle|textstyle|scriptstyle|limits|nolimits|left|right|middle|bigg?[lrm]?|Bigg?[lrm]?|hline|"
+    r"normalsize|large|Large|small|boldmath|centering|quad|qquad|thinspace|space|hfill|strut|"
+    r"(?:hspace|vspace|phantom|label|tag)\*?\{[^{}]*\})(?![A-Za-z])"
 )
 CALLS = {
     r"\sqrt(": (r"\sqrt{", "}"),
@@ -164,7 +21,6 @@ CALLS = {
     "cbrt(": (r"\sqrt[3]{", "}"),
     r"\exp(": ("e^{", "}"),
     "abs(": ("|", "|"),
-    r"\abs{": (r"\abs{", ""),
     "floor(": (r"\lfloor ", r"\rfloor "),
     "ceil(": (r"\lceil ", r"\rceil "),
     "^(": ("^{", "}"),
@@ -173,8 +29,6 @@ ENVIRONMENT = re.compile(
     r"\\(begin|end)\{(?:aligned|align\*?|gathered|gather\*?|split|cases|equation\*?|eqnarray\*?)\}"
 )
 COMMAND = re.compile(r"\\([A-Za-z]+)\*?")
-SPACES = re.compile("[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000\\s]+")
-INVISIBLE = re.compile("[\u200b-\u200f\u2060-\u2064\ufeff\u00ad\u202a-\u202e\x00-\x08\x0e-\x1f]")
 GROUPED = re.compile(r"(?<![\d.,_^])(\d{1,3}(?:,\d{3})+)(?!\d|,\d|\.\d*,)")
 CODE = re.compile(r"(?<![A-Za-z\\])(?:np|math|numpy|sympy|sp)\.(?=[a-z])")
 NAMED = re.compile(r"(?<![A-Za-z\\])(" + "|".join(FUNCTIONS) + r")(?=[\s(^_{\\]|\d)")
@@ -183,63 +37,21 @@ LETTER_UNIT = re.compile(r"(?<=[\d)}/])(?:\s|\\ |~)*\\text\{\s*~?([mgshLlJNWVAKC
 UNIT_FRACTION = re.compile(
     r"(?<=[\d)}])(?:\s|\\ |~)*\\frac\s*\{\s*\\text\{([A-Za-z]+)\}\s*\}\s*\{\s*\\text\{([A-Za-z]+)\}(?:(\^)\{?(\d)\}?)?\s*\}"
 )
+# \text{The answer is } 42, \text{Total: } 42
+LABEL = re.compile(r"^\s*\\text\{[^{}]*(?:\bis|:|=)\s*\}(?=.)")
+# 5 million, 5\text{ million people}
+COUNT_WORDS = {
+    "dozen": r"\cdot 12 ",
+    "hundred": r"\cdot 10^2 ",
+    "thousand": r"\cdot 10^3 ",
+    "million": r"\cdot 10^6 ",
+    "billion": r"\cdot 10^9 ",
+    "trillion": r"\cdot 10^{12} ",
+}
+COUNTED = re.compile(r"(?<=\d)\s*(\\text\{)?\s*(" + "|".join(COUNT_WORDS) + r")(?![A-Za-z])\s*", re.IGNORECASE)
 WORD_JOIN = re.compile(
     r"\\text\{\s*,?\s*(?:and|or|和|或|与)\s*\}|(?<=[\s\d)}\]$.,])(?:and|or|和|或|与)(?=[\s\d({\[$\\-])"
 )
-
-
-def braced(text: str, start: int) -> tuple[str, int] | None:
-    """The content of the brace group that opens at `start`, and the index behind its closing brace.
-
-    Args:
-        text (`str`): Any text.
-        start (`int`): Index of an opening brace.
-
-    Returns:
-        `tuple[str, int]` or `None`: `None` if the group is never closed. Escaped braces do not count.
-
-    Example:
-    ```python
-    >>> braced(r"\\boxed{\\frac{1}{2}}!", 6)
-    ('\\\\frac{1}{2}', 19)
-    ```
-    """
-    depth = 0
-    position = start
-    while position < len(text):
-        char = text[position]
-        if char == "\\":
-            position += 2
-            continue
-        if char == "{":
-            depth += 1
-        elif char == "}":
-            depth -= 1
-            if depth == 0:
-                return text[start + 1 : position], position + 1
-        position += 1
-    return None
-
-
-def _from_unicode(text: str) -> str:
-    if text.isascii():
-        return text
-    text = INVISIBLE.sub("", text)
-    text = re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿⁱ]+", lambda m: "^{" + m[0].translate(SUPERSCRIPTS) + "}", text)
-    text = re.sub("[₀₁₂₃₄₅₆₇₈₉₊₋₌₍₎]+", lambda m: "_{" + m[0].translate(SUBSCRIPTS) + "}", text)
-    pieces = []
-    for char in SPACES.sub(" ", text.translate(SYMBOL_TABLE)):
-        if char.isascii():
-            pieces.append(char)
-        elif unicodedata.category(char) == "Nd":
-            pieces.append(str(unicodedata.decimal(char)))
-        else:
-            form = unicodedata.normalize("NFKC", char)
-            if "⁄" in form:  # ½ and its relatives; the braces keep 3½ a mixed number
-                top, bottom = form.split("⁄")
-                form = rf"\frac{{{top}}}{{{bottom}}}"
-            pieces.append(form.translate(SYMBOL_TABLE))
-    return "".join(pieces)
 
 
 def _without_dollars(text: str) -> str:
@@ -254,10 +66,9 @@ def _without_dollars(text: str) -> str:
 
 def _commands(text: str) -> str:
     def rename(match: re.Match) -> str:
-        name = match[1]
-        new = ALIASES.get(name)
+        new = ALIASES.get(match[1])
         if new is None:
-            return match[0].rstrip("*") if name in ("operatorname",) else match[0]
+            return match[0]
         return ("\\" + new if new[:1].isalpha() or new in ("{", "}") else new) + " "
 
     text = text.replace(r"\textcolor", r"\color")
@@ -268,6 +79,11 @@ def _commands(text: str) -> str:
     text = re.sub(r"\{\s*\\text\s+(?!\{)([^{}]*)\}", r"\\text{\1}", text)  # {\bf 5}
     text = re.sub(r"\\text\s+\{", r"\\text{", text)
     text = re.sub(r"\\text (?=\w)(\w)", r"\1", text)
+    text = re.sub(
+        r"[\[(]\s*\\begin\s*\{array\}\s*\{[clr| ]*\}(.*?)\\end\s*\{array\}\s*[\])]",
+        r"\\begin{pmatrix}\1\\end{pmatrix}",
+        text,
+    )
     if ENVIRONMENT.search(text):
         text = ENVIRONMENT.sub(" ", text).replace("&", "").replace(r"\\", ",")
     return text
@@ -289,7 +105,7 @@ def _groups(text: str) -> str:
 
 
 def _numbers(text: str) -> str:
-    text = re.sub(r"(?<![\d.,_^])\d{1,3}(?: \d{3})+(?![\d ]*\d)", lambda m: m[0].replace(" ", ""), text)
+    text = re.sub(r"(?<![\d.,_^])\d{1,3}(?: \d{3})+(?!\d| \d+(?!\d* */))", lambda m: m[0].replace(" ", ""), text)
     text = re.sub(r"(?<![\d.,_^])\d{1,3}(?:\.\d{3}){2,}(?![\d.,])", lambda m: m[0].replace(".", ""), text)
     # 3 1/2 is a mixed number, and so is 3\frac{1}{2}; the brackets keep a sign in front of the whole.
     text = re.sub(r"(?<![\d.,_^/}\w])(\d+) +(\d+)\s*/\s*(\d+)(?![\d.])", _mixed, text)
@@ -359,7 +175,8 @@ def _calls(text: str) -> str:
 
 def _texts(text: str) -> str:
     r"""Unwraps \text{...} around what is no text: numbers, single letters, signs."""
-    text = WORD_JOIN.sub(" , ", text)
+    text = COUNTED.sub(lambda m: COUNT_WORDS[m[2].lower()] + (m[1] or ""), text)
+    text = LABEL.sub("", WORD_JOIN.sub(" , ", text))
     text = UNIT_FRACTION.sub("\\\\text{\x01\\1/\\2\\3\\4}", text)
     text = LETTER_UNIT.sub("\\\\text{\x01\\1}", text)
     for _ in range(3):
@@ -380,7 +197,8 @@ def _texts(text: str) -> str:
 
 def _spaces(text: str) -> str:
     text = re.sub(r"(?<=\d)\s+(?=\d)", "\0", text)  # 1 2 is not 12
-    parts = re.split(r"(\\text\{[^{}]*\}|[A-Za-z]{2,}(?: +[A-Za-z']{2,})+)", text)
+    text = re.sub(r"(?<=[\d\s{])(sq|cu)\.? +(?=[a-z])", lambda m: {"sq": "square ", "cu": "cubic "}[m[1]], text)
+    parts = re.split(r"(\\text\{[^{}]*\}|(?:[A-Za-z]{2,}|(?<![A-Za-z\\\\])[Aa])(?: +[A-Za-z']{2,})+)", text)
     for index, part in enumerate(parts):
         if index % 2:
             inner = part[6:-1] if part.startswith(r"\text{") else None
@@ -411,11 +229,11 @@ def normalize(text: str) -> str:
     ('\\frac{1}{2}', '10000', '4.5\\cdot10^{33}')
     ```
     """
-    text = _from_unicode(text).strip()
+    text = from_unicode(text).strip()
     text = text.removeprefix("**").removesuffix("**").strip("`").strip()
     if text.isdigit():
         return text.lstrip("0") or "0"
-    text = _without_dollars(text)
+    text = re.sub(r"\.\.\.+|\. \. \.", r"\\ldots ", _without_dollars(text))
     text = _groups(text)
     text = _commands(text)
     text = _texts(text)

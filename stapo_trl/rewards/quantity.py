@@ -56,7 +56,7 @@ UNITS = {
 CANONICAL = {word: unit for unit, words in UNITS.items() for word in [unit, *words.split()]}
 # Symbols that mean a unit also without \text, because nobody writes them as a product behind a number.
 BARE = (
-    r"km|cm|mm|nm|kg|mg|mL|ml|ft|lbs?|oz|mph|Hz|kHz|MHz|kJ|eV|kW|mol|percent|degrees?|dollars?|cents?|euros?|"
+    r"USD|EUR|GBP|km|cm|mm|nm|kg|mg|mL|ml|ft|lbs?|oz|mph|Hz|kHz|MHz|kJ|eV|kW|mol|percent|pct|degrees?|dollars?|cents?|euros?|"
     + "|".join(word for words in UNITS.values() for word in words.split() if len(word) > 3)
 )
 POWER = r"(?:\^\{?(-?\d)\}?)?"
@@ -74,6 +74,11 @@ BARE_UNIT = re.compile(
     r"(?<=[\d})]) ?((?:(?:square|cubic|sq\.?|cu\.?) )?(?:" + BARE + r")(?:(?:/| per )[A-Za-z]+)?)" + POWER + "$"
 )
 BARE_WORDS = re.compile(r"(?<=\d) ?([A-Za-z]{4,}(?: [A-Za-z]{2,})*)$")
+# Words behind a number that change it.
+NO_UNIT = re.compile(
+    r"\b(?:squared|cubed|factorial|hal(?:f|ves)|thirds?|quarters?|fourths?|fifths?|tenths?|hundredths?|thousandths?|more|less|"
+    r"fewer|or|and|to|plus|minus|times|mod|modulo|negative|not|except|least|most|pairs?|pi|root|base)\b"
+)
 NEUTRAL = re.compile(r"^(?:square |cubic )?units?$")
 ORDINAL = re.compile(r"^([-+]?\d+)(?:\^?\{?(?:\\text\{)?(?:st|nd|rd|th)\}?\}?)$")
 CLOCK = re.compile(
@@ -81,8 +86,8 @@ CLOCK = re.compile(
 )
 BASES = dict(two=2, three=3, four=4, five=5, six=6, seven=7, eight=8, nine=9, ten=10, eleven=11, twelve=12, sixteen=16)
 BASE = re.compile(
-    r"^\(?(-?[0-9A-Fa-f]*\d[0-9A-Fa-f]*|[A-F]{2,})\)?"
-    r"(?:_\{?\(?(?:\\text\{)?(\d{1,2}|[a-z]+)\}?\)?\}?|(?: ?\\text\{)? ?\(?(?:in )?base[- ]?(?:\})?(\d{1,2}|[a-z]+)\)?\}?)$"
+    r"^\(?(-?[0-9A-Fa-f]*\d[0-9A-Fa-f]*|[A-F]{2,}|[a-f]{2,}(?=_\{16))\)?"
+    r"(?:_\{?\(?(?:\\text\{base ?\})?(?:\\text\{)?(\d{1,2}|[a-z]+)\}?\)?\}?|(?: ?\\text\{)? ?\(?(?:in )?base[- ]?(?:\})?(\d{1,2}|[a-z]+)\)?\}?)$"
 )
 CHOICE = re.compile(
     r"^(?:\\text\{)?(?:\(([A-J])\)|([A-J])[.):](?=\W|\d|$)|([A-J])(?=\}))[.:]?(?:\})?[.:]?,?(.*)$", re.DOTALL
@@ -173,12 +178,17 @@ def quantity(text: str) -> Quantity:
     match = TEXT_UNIT.search(text)
     if match and match.start():
         words = re.sub(r"\\frac\{(.*\}?)\}\{(\\text.*)\}$", r"\1/\2", match[1])
-        words = re.sub(r"\^\{(-?\d)\}", r"^\1", words)
+        words = re.sub(r"\^\{(-?\d)\}", r"^\1", words).replace("(", "").replace(")", "")
         words = re.sub(r"\\text|\\cdot|[{}\\]", " ", words).replace(" ^ ", "^").replace(" ^", "^")
-        if re.fullmatch(r"[A-Za-z%$.^/\d\s*-]*[A-Za-z%][A-Za-z%$.^/\d\s*-]*", words):
+        if re.fullmatch(r"[A-Za-z%$.^/\d\s*-]*[A-Za-z%][A-Za-z%$.^/\d\s*-]*", words) and not NO_UNIT.search(words):
             return Quantity(text[: match.start()].strip(), canonical_unit(words))
     match = BARE_UNIT.search(text) or BARE_WORDS.search(text)
-    if match and match.start() and not re.search(r"\\[A-Za-z]+ ?$", text[: match.start()]):
+    if (
+        match
+        and match.start()
+        and not NO_UNIT.search(match[1])
+        and not re.search(r"\\[A-Za-z]+ ?$", text[: match.start()])
+    ):
         return Quantity(
             text[: match.start()].strip(), canonical_unit(match[1], match[2] if match.re is BARE_UNIT else "")
         )

@@ -18,7 +18,7 @@ from concurrent.futures import Future, TimeoutError
 
 from pebble import ProcessPool
 
-from .symbolic import check
+from .symbolic import LESSONS, check, read
 
 
 PR_SET_PDEATHSIG = 1
@@ -28,8 +28,8 @@ def _prepare(memory: int, parent: int) -> None:
     """Runs in each new worker: it obeys no Ctrl-C, eats bounded memory and dies with its parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     if sys.platform == "linux":
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
@@ -59,6 +59,8 @@ def main(workers: int, seconds: float, memory: int) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
+    # A forked worker closes sys.stdin and would wait for ever for the lock that the read below holds.
+    jobs, sys.stdin = os.fdopen(os.dup(0)), None
     # What a library prints must not end up between the verdicts.
     replies = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
@@ -76,9 +78,11 @@ def main(workers: int, seconds: float, memory: int) -> None:
         except BaseException:  # also math-verify's own timeout and a dead worker: any failure is a verdict
             reply(number, "error")
 
+    for lesson in LESSONS:
+        read(lesson)
     pool = ProcessPool(max_workers=workers, max_tasks=2000, initializer=_prepare, initargs=(memory, os.getpid()))
     reply("ready", os.getpid())
-    for line in sys.stdin:
+    for line in jobs:
         number, *job = json.loads(line)
         future = pool.schedule(check, args=job, timeout=seconds)
         future.add_done_callback(lambda future, number=number: finish(future, number))
