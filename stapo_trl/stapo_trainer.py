@@ -26,6 +26,7 @@ from .collectives import gather_ragged, sum_over_processes
 from .dropout import get_rng_state, has_dropout, replay
 from .groups import have_spread
 from .preflight import check_dataset, check_reward_columns
+from .rewards import warn_if_void
 from .stapo_config import STAPOConfig
 
 
@@ -127,6 +128,7 @@ class STAPOTrainer(GRPOTrainer):
         self._forward_stats = []  # sums of each micro-batch of a window so far, for the metrics
         super().__init__(model, reward_funcs, args, train_dataset, *more, **kwargs)
         self._has_dropout = has_dropout(self.model)
+        warn_if_void(self.reward_funcs, args.mask_truncated_completions)
 
     # ---- The loss -------------------------------------------------------------------------------------------------
 

@@ -8,11 +8,12 @@ mixture, and a YAML file behind `--config` that the command line overrides.
 import importlib
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from datasets import load_dataset
+from datasets import disable_progress_bars, load_dataset
 from rich.console import Console
 from rich.table import Table
 from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, ProgressCallback
@@ -185,6 +186,8 @@ def train_embedded(args: STAPOConfig, reward_funcs: list[Callable]) -> None:
     console = Console()
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
+    disable_progress_bars()
+    warnings.filterwarnings("ignore", category=FutureWarning)
     is_main = args.process_index == 0
     with args.main_process_first(desc="warm start"):
         folder = get_warm_start(WarmStart(seed=args.seed), callbacks=[ProgressBar("Warm-up", {"loss": "loss"})])

@@ -33,11 +33,14 @@ def test_the_accuracy_reward_finds_any_of_its_answer_columns(column):
     check_reward_columns(Dataset.from_dict({"prompt": ["1+1=?"], column: ["2"]}), [math_accuracy_reward])
 
 
+ANY = "'solution' or 'answer' or 'ground_truth'"
+
+
 @pytest.mark.parametrize(
-    "reward", [math_accuracy_reward, MathAccuracyReward(), MathAccuracyReward(answer_column="gold")]
+    ("reward", "wanted"),
+    [(math_accuracy_reward, ANY), (MathAccuracyReward(), ANY), (MathAccuracyReward(answer_column="gold"), "'gold'")],
 )
-def test_a_missing_answer_column_is_named_before_the_first_step(reward):
-    wanted = "'gold'" if getattr(reward, "answer_column", None) else "'solution' or 'answer' or 'ground_truth'"
+def test_a_missing_answer_column_is_named_before_the_first_step(reward, wanted):
     with pytest.raises(ValueError, match=f"'math_accuracy_reward' needs the column {wanted}.*only.*'target'"):
         check_reward_columns(ROWS.rename_column("answer", "target"), [reward])
 

@@ -58,13 +58,20 @@ def local_hub(tmp_path, monkeypatch):
 
 
 def test_the_program_runs(local_hub, monkeypatch):
-    (program,) = blocks("python")
+    program = blocks("python")[0]
     monkeypatch.setattr(stapo_trl, "STAPOConfig", functools.partial(stapo_trl.STAPOConfig, **SMALL), raising=False)
     namespace = {}
     exec(program, namespace)
     trainer = namespace["trainer"]
     assert trainer.state.global_step == 1 and trainer.state.log_history
     monkeypatch.delattr(stapo_trl, "STAPOConfig")
+
+
+def test_the_other_programs_print_what_their_comments_say(capsys):
+    for program in blocks("python")[1:]:
+        exec(program, {})
+        printed = capsys.readouterr().out.splitlines()
+        assert printed == re.findall(r"print\(.*\)  # (.*)", program) != []
 
 
 def test_the_command_trains_an_adapter_and_leaves_metrics(local_hub):

@@ -39,7 +39,7 @@ def load_arithmetic(split: str = "train", size: int = 1000, num_terms: int = 5, 
 
     ```python
     >>> load_arithmetic("test", size=1, num_terms=2)[0]
-    {'prompt': '15+20=?', 'solution': '35', 'problem_id': 'arithmetic-test-0', 'source': 'arithmetic'}
+    {'prompt': '17+12=?', 'solution': '29', 'problem_id': 'arithmetic-test-0', 'source': 'arithmetic'}
     ```
     """
     if split not in SPLITS:
@@ -75,11 +75,10 @@ def _draw_problem(rng: random.Random, num_terms: int) -> str:
     result = rng.randint(1, LARGEST_TERM)
     problem = str(result)
     for _ in range(num_terms - 1):
-        change = rng.randint(1, LARGEST_TERM) * rng.choice([1, -1])
-        if not 0 <= result + change <= LARGEST_RESULT:
-            change = -change
+        low, high = max(-LARGEST_TERM, -result), min(LARGEST_TERM, LARGEST_RESULT - result)
+        change = rng.choice([number for number in range(low, high + 1) if number != 0])
         result += change
-        problem += f"{'-' if change < 0 else '+'}{abs(change)}"
+        problem += f"{change:+d}"
     return problem
 
 

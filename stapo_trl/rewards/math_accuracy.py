@@ -67,7 +67,7 @@ class MathAccuracyReward:
         self.__name__ = name or ("strict_math_accuracy_reward" if strict else "math_accuracy_reward")
         self.correct, self.wrong = correct, wrong
         self.failed = wrong if failed == "wrong" else failed
-        self.answer_column = answer_column
+        self.answer_columns = (answer_column,) if answer_column else COLUMNS  # one of them has to be there
         self.judge = judge
         self.verifier = None if strict else Verifier(require_box=require_box, **verifier)
 
@@ -115,11 +115,10 @@ class MathAccuracyReward:
         return [paid.get(kind, self.wrong) for kind in kinds]
 
     def _golds(self, columns: dict) -> list:
-        names = (self.answer_column,) if self.answer_column else COLUMNS
-        for name in names:
+        for name in self.answer_columns:
             if columns.get(name) is not None:
                 return columns[name]
-        wanted = " or ".join(f"`{name}`" for name in names)
+        wanted = " or ".join(f"`{name}`" for name in self.answer_columns)
         seen = ", ".join(sorted(columns.keys() - {"prompts", "completion_ids", "trainer_state"})) or "none"
         raise ValueError(
             f"{self.__name__} needs the gold answers in a dataset column named {wanted}, but the columns are: {seen}. "
@@ -215,3 +214,7 @@ def strict_math_accuracy_reward(completions: list, solution: list | None = None,
     ```
     """
     return _default(True)(completions, solution, **kwargs)
+
+
+# Looked at before the first step of a training run
+math_accuracy_reward.answer_columns = strict_math_accuracy_reward.answer_columns = COLUMNS
