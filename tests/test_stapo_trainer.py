@@ -7,10 +7,12 @@ import torch
 from conftest import SHAPES, TOY_PROB_THRESHOLD, content_reward, make_inputs, record_silenced, run_window, weights
 from datasets import Dataset
 from peft import LoraConfig
+from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM, set_seed
 from trl import GRPOConfig, GRPOTrainer
 
 from stapo_trl import STAPOConfig, STAPOTrainer
 from stapo_trl.data.arithmetic import load_arithmetic
+from stapo_trl.warm_start import VOCABULARY
 
 
 LOSS_TYPES = ["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"]
@@ -487,3 +489,35 @@ def test_a_forward_without_entropies_is_refused(make_trainer, monkeypatch):
 def test_is_a_grpo_trainer_with_its_own_name():
     assert issubclass(STAPOTrainer, GRPOTrainer) and issubclass(STAPOConfig, GRPOConfig)
     assert (STAPOTrainer._name, STAPOTrainer._tag_names) == ("STAPO", ["trl", "stapo"])
+
+
+@pytest.mark.parametrize("num_micro", [1, 2])
+def test_the_auxiliary_loss_of_mixtures_of_experts_stays(make_trainer, monkeypatch, num_micro):
+    gradients = []
+    for trainer_class, config_class in ((STAPOTrainer, STAPOConfig), (GRPOTrainer, GRPOConfig)):
+        set_seed(0)
+        config = Qwen3MoeConfig(
+            vocab_size=len(VOCABULARY),
+            hidden_size=32,
+            moe_intermediate_size=32,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            head_dim=16,
+            num_experts=4,
+            num_experts_per_tok=2,
+            output_router_logits=True,
+            router_aux_loss_coef=0.1,
+        )
+        trainer = make_trainer(
+            trainer_class,
+            config_class,
+            model=Qwen3MoeForCausalLM(config),
+            per_device_train_batch_size=4,
+            gradient_accumulation_steps=num_micro,
+            **({"s2t_entropy_quantile": 0.0} if trainer_class is STAPOTrainer else {}),
+        )
+        run_window(trainer, monkeypatch, [make_inputs(4, 6, seed) for seed in range(num_micro)])
+        assert len(trainer._metrics["train"]["aux_loss"]) == num_micro
+        gradients.append([parameter.grad for parameter in trainer.model.parameters()])
+    torch.testing.assert_close(*gradients, rtol=0, atol=0)
