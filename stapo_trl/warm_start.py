@@ -14,7 +14,7 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from datasets import Dataset, concatenate_datasets
+from datasets import Dataset
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     PreTrainedTokenizerFast,
@@ -44,7 +44,7 @@ class WarmStart:
             Greedy accuracy on validation problems at which the supervised steps stop.
         max_steps (`int`, defaults to `2000`):
             Most optimizer steps, of 16 worked answers each.
-        slip_rate (`float`, defaults to `0.05`):
+        slip_rate (`float`, defaults to `0.03`):
             Chance of a slip in each step of a worked answer, see [`write_answer`].
         num_terms (`int`, defaults to `5`):
             Numbers in a problem.
@@ -54,7 +54,7 @@ class WarmStart:
 
     target_accuracy: float = 0.45
     max_steps: int = 2000
-    slip_rate: float = 0.05
+    slip_rate: float = 0.03
     num_terms: int = 5
     seed: int = 0
 
@@ -146,10 +146,7 @@ def train_warm_start(settings: WarmStart, output_dir: str, callbacks: list | Non
     """
     tokenizer, model = build_tokenizer(), build_model(settings.seed)
     rng = random.Random(settings.seed)
-    # Shorter chains among them teach which operation comes next, wherever it stands
-    problems = concatenate_datasets(
-        [load_arithmetic("train", 1000, num_terms, settings.seed) for num_terms in range(3, settings.num_terms + 1)]
-    )
+    problems = load_arithmetic("train", 3000, settings.num_terms, settings.seed)
     rows = [
         {"prompt": prompt, "completion": write_answer(prompt, rng, settings.slip_rate)}
         for prompt in problems["prompt"]
@@ -161,13 +158,13 @@ def train_warm_start(settings: WarmStart, output_dir: str, callbacks: list | Non
             output_dir=output_dir,
             max_steps=settings.max_steps,
             per_device_train_batch_size=16,
-            learning_rate=4e-3,
+            learning_rate=3e-3,
             adam_beta2=0.98,
             lr_scheduler_type="constant_with_warmup",
             warmup_steps=20,
             seed=settings.seed,
             save_strategy="no",
-            logging_steps=50,
+            logging_steps=25,
             report_to="none",
             bf16=False,
             gradient_checkpointing=False,
