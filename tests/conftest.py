@@ -7,41 +7,19 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import warnings  # noqa: E402
-import zlib  # noqa: E402
 
 import pytest  # noqa: E402
-import torch  # noqa: E402
 from datasets import Dataset  # noqa: E402
+from toys import TOY_PROB_THRESHOLD, content_reward  # noqa: E402
 from transformers.utils import logging as transformers_logging  # noqa: E402
-from trl import GRPOTrainer  # noqa: E402
 
 from stapo_trl import STAPOConfig, STAPOTrainer  # noqa: E402
 from stapo_trl.data.arithmetic import load_arithmetic  # noqa: E402
-from stapo_trl.warm_start import VOCABULARY, build_model, build_tokenizer  # noqa: E402
+from stapo_trl.warm_start import build_model, build_tokenizer  # noqa: E402
 
 
 transformers_logging.set_verbosity_error()
 warnings.filterwarnings("ignore", message=".*pin_memory.*")
-
-# An untrained model gives each of its 25 tokens about 1/25: a good part of its tokens are below this threshold.
-TOY_PROB_THRESHOLD = 0.039
-
-SHAPES = {
-    "one micro-batch": {},
-    "accumulation": {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4},
-    "two steps per generation, two iterations": {
-        "per_device_train_batch_size": 4,
-        "gradient_accumulation_steps": 2,
-        "steps_per_generation": 4,
-        "num_iterations": 2,
-        "max_steps": 4,
-    },
-}
-
-
-def content_reward(completions, **kwargs):
-    """A checksum of the text: spread in every group, and the same in every run and process."""
-    return [zlib.crc32(completion.encode()) % 7 - 3.0 for completion in completions]
 
 
 @pytest.fixture
@@ -91,54 +69,3 @@ def make_trainer(tmp_path, dataset):
         return trainer_class(model=model or build_model(seed), args=config_class(**settings), **arguments)
 
     return make
-
-
-def make_inputs(num_rows: int = 4, length: int = 6, seed: int = 0) -> dict[str, torch.Tensor]:
-    """A micro-batch of random tokens, as TRL hands it to `compute_loss`."""
-    generator = torch.Generator().manual_seed(seed)
-    ids = torch.randint(2, len(VOCABULARY), (num_rows, 3 + length), generator=generator)
-    lengths = torch.randint(1, length + 1, (num_rows, 1), generator=generator)
-    mask = (torch.arange(length) < lengths).long()
-    return {
-        "prompt_ids": ids[:, :3],
-        "prompt_mask": torch.ones(num_rows, 3, dtype=torch.long),
-        "completion_ids": ids[:, 3:] * mask,
-        "completion_mask": mask,
-        "advantages": torch.randn(num_rows, generator=generator),
-        "num_items_in_batch": mask.sum(),
-    }
-
-
-def run_window(trainer, monkeypatch, micro_batches: list[dict]) -> list[torch.Tensor]:
-    """Losses of one optimizer step over given inputs, gradients accumulated, as the training loop computes them."""
-    monkeypatch.setattr(GRPOTrainer, "_prepare_inputs", lambda self, inputs: inputs)
-    trainer.model.train()
-    trainer.model.zero_grad()
-    trainer.get_batch_samples(iter(micro_batches), len(micro_batches), trainer.accelerator.device)
-    trainer.current_gradient_accumulation_steps = len(micro_batches)
-    losses = []
-    for micro_batch in micro_batches:
-        losses.append(trainer.compute_loss(trainer.model, trainer._prepare_inputs(micro_batch)))
-        losses[-1].backward()
-    return losses
-
-
-def record_silenced(trainer) -> list[tuple]:
-    """Collects (prompt, completion, position) of every token that the trainer silences from now on."""
-    silenced, keep_masks = [], trainer._keep_masks
-
-    def recorded(inputs, scores):
-        result = keep_masks(inputs, scores)
-        for batch, keep_mask in zip(inputs, result[0], strict=True):
-            for row, position in (~keep_mask).nonzero().tolist():
-                prompt = tuple(batch["prompt_ids"][row][batch["prompt_mask"][row].bool()].tolist())
-                completion = tuple(batch["completion_ids"][row][batch["completion_mask"][row].bool()].tolist())
-                silenced.append((prompt, completion, position))
-        return result
-
-    trainer._keep_masks = recorded
-    return silenced
-
-
-def weights(trainer):
-    return {name: value.clone() for name, value in trainer.model.state_dict().items()}

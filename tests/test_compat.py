@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import torch
-from conftest import make_inputs
+from toys import make_inputs
 from trl import GRPOConfig, GRPOTrainer
 
 from stapo_trl import _compat

@@ -4,9 +4,9 @@ import math
 
 import pytest
 import torch
-from conftest import SHAPES, TOY_PROB_THRESHOLD, content_reward, make_inputs, record_silenced, run_window, weights
 from datasets import Dataset
 from peft import LoraConfig
+from toys import SHAPES, TOY_PROB_THRESHOLD, content_reward, make_inputs, record_silenced, run_window, weights
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM, set_seed
 from trl import GRPOConfig, GRPOTrainer
 

@@ -5,8 +5,8 @@ import itertools
 
 import pytest
 import torch
-from conftest import SHAPES, record_silenced, weights
 from peft import LoraConfig
+from toys import SHAPES, record_silenced, weights
 from trl import GRPOConfig, GRPOTrainer
 
 from stapo_trl import STAPOTrainer

@@ -15,13 +15,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
-from conftest import TOY_PROB_THRESHOLD, build_tokenizer, content_reward, record_silenced, weights  # noqa: E402
+from toys import TOY_PROB_THRESHOLD, content_reward, record_silenced, weights  # noqa: E402
 from trl import GRPOConfig, GRPOTrainer  # noqa: E402
 
 from stapo_trl import STAPOConfig, STAPOTrainer  # noqa: E402
 from stapo_trl.collectives import gather_ragged, sum_over_processes  # noqa: E402
 from stapo_trl.data.arithmetic import load_arithmetic  # noqa: E402
-from stapo_trl.warm_start import build_model  # noqa: E402
+from stapo_trl.warm_start import build_model, build_tokenizer  # noqa: E402
 
 
 def make_trainer(trainer_class=STAPOTrainer, reward_funcs=content_reward, **overrides):
