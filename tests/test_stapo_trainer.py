@@ -346,7 +346,7 @@ def test_a_plain_grpo_config_trains_with_the_papers_thresholds(make_trainer):
         {"bf16": True},
         {"logging_steps": 2},
     ],
-    ids=str,
+    ids=lambda settings: "-".join(f"{key}={value}" for key, value in settings.items() if key != "reward_funcs"),
 )
 @pytest.mark.parametrize("shape", ["one micro-batch", "accumulation"])
 def test_trains_with(make_trainer, settings, shape):
