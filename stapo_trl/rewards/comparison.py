@@ -11,14 +11,14 @@ from .scalar import PLAIN, Leaf, Scalars, rational_or_none, three_valued, undeci
 
 LETTER = re.compile(r"\\(?:alpha|beta|gamma|theta|lambda|mu|phi|omega|angle|max|min|triangle)|(?<![A-Za-z\\])[A-Za-z]")
 NAME = re.compile(
-    r"(?:\\(?:angle|triangle|text|max|min))? ?\{?(?:[A-Za-z][A-Za-z ]*|\\[A-Za-z]+)\}?'*(?:_\{?[^{}=]*\}?)?(?:\([^=]*\))?"
+    r"\|[A-Z]{1,3}\||(?:\\(?:angle|triangle|text|max|min))? ?\{?(?:[A-Za-z][A-Za-z ]*|\\[A-Za-z]+)\}?'*(?:_\{?[^{}=]*\}?)?(?:\([^=]*\))?"
 )
 MATRIX = re.compile(r"\\begin\{([bpvBV]?matrix|array)\}(?:\{[clr|]*\})?(.*)\\end\{\1\}(\^\{?(?:T|\\top ?)\}?)?")
 INEQUALITY = re.compile(r"[<>]|\\(?:le|ge|ne)(?![A-Za-z])")
 DECIMAL_COMMA = re.compile(r"-?\d+,\d+")
 POINT_NAME = re.compile(r"^\([A-Za-z](?:,[A-Za-z])+\)=(?=\()")
 APPROXIMATELY = re.compile(r"\\(?:approx|simeq|doteq) ?")
-BARE_NAME = re.compile(r"(?:[A-Za-z]|\\(?:alpha|beta|gamma|theta|lambda|mu|phi|omega))(?:_\{\w+\})?")
+BARE_NAME = re.compile(r"(?:[A-Za-z]|\\(?:alpha|beta|gamma|theta|lambda|mu|phi|omega))(?:_\{\w+\})?(?:\([a-z]\))?")
 MIRROR = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
 BUILDER = re.compile(r"\\\{([A-Za-z])(?:\\in ?\\mathbb\{R\})?(?:\\mid ?|\||:)(.*)\\\}")
 PLUS_MINUS = re.compile(r"\\(?:pm|mp)(?![A-Za-z])")
@@ -48,8 +48,9 @@ class Comparison:
             answer = answer.replace(",", ".")
         answer, gold = (_without_estimate(text) for text in (answer, gold))
         points = POINT_NAME.match(answer), POINT_NAME.match(gold)
-        if not all(points) or points[0][0] == points[1][0]:
-            answer, gold = POINT_NAME.sub("", answer), POINT_NAME.sub("", gold)
+        if all(points) and points[0][0] != points[1][0]:
+            return False  # (y,x) = (1,2) is not (x,y) = (1,2)
+        answer, gold = POINT_NAME.sub("", answer), POINT_NAME.sub("", gold)
         labelled = self._choices(answer, gold)
         if labelled is not None:
             return labelled
@@ -98,7 +99,8 @@ class Comparison:
         if left or right:
             return self._unordered(left or answers, right or golds)
         names = [self._name(item) for item in golds]
-        if all(names) and len(set(names)) > 1 and not any(related(item) for item in answers):
+        letters = {name.partition("_")[0] for name in names if name}  # x_1 and x_2 are roots in any order
+        if all(names) and len(letters) > 1 and not any(related(item) for item in answers):
             return self._ordered(answers, self._values(golds))
         return self._unordered(answers, golds)
 
@@ -116,7 +118,9 @@ class Comparison:
         items = []
         for item in split(text, ","):
             signs = PLUS_MINUS.findall(item)
-            if signs and not brackets(item):
+            pair = brackets(item)
+            # (\pm 3,0) are two points, but (\pm 3,\pm 4) may be two or four
+            if signs and (not pair or pair[0] == "(" and len(signs) == 1):
                 for plus, minus in (("+", "-"), ("-", "+")):
                     one = item.replace(r"\pm", plus).replace(r"\mp", minus)
                     items.append(re.sub(r"(^|[=(,])\s*\+", r"\1", one).replace("+ ", "+").replace("- ", "-"))
@@ -130,11 +134,11 @@ class Comparison:
         return parts[0] if len(parts) > 1 and not re.search(r"[<>]", item) and NAME.fullmatch(parts[0]) else None
 
     def _values(self, items: list[str]) -> list[str]:
-        """Right sides of assignments to different names, in the order of the names; other items as they are."""
+        """Right sides of assignments, those to coordinates in the order x, y, z; other items as they are."""
         names = [self._name(item) for item in items]
         if not all(names):
             return items
-        if len(set(names)) == len(names):
+        if len(set(names)) == len(names) and set(names) <= set("xyz"):
             items = [item for _, item in sorted(zip(names, items, strict=True), key=lambda pair: pair[0])]
         return [split(item, "=")[-1] for item in items]
 
@@ -158,6 +162,9 @@ class Comparison:
         answer, gold = (BUILDER.sub(_condition, text) for text in (answer, gold))
         if answer == gold:
             return True
+        cases = answer.split(r"\if"), gold.split(r"\if")
+        if max(map(len, cases)) > 1:
+            return self._ordered(*cases)
         if related(answer) or related(gold):
             return self._relations(answer, gold)
         of_answer, of_gold = MATRIX.fullmatch(answer), MATRIX.fullmatch(gold)
@@ -238,7 +245,7 @@ class Comparison:
                 return False
             if rational_or_none(gold) == 0 and not self._name(answer):
                 return False  # an equation in standard form is not the answer 0
-            checked = values if not any(map(LETTER.search, cores)) else values[-1:]
+            checked = values[-1:] if LETTER.search(ours[0]) and any(map(LETTER.search, cores)) else values
             return three_valued([self.same(value, gold) for value in checked], False)
         if len(ours) == 1:
             return (

@@ -12,8 +12,8 @@ from .symbols import ALIASES, from_unicode
 FUNCTIONS = "arcsin arccos arctan sinh cosh tanh sin cos tan cot sec csc log ln exp lg gcd lcm min max det".split()
 DROPPED = re.compile(
     r"\\[,;:!>]|\\(?:displaystyle|textstyle|scriptstyle|limits|nolimits|left|right|middle|bigg?[lrm]?|Bigg?[lrm]?|hline|"
-    r"normalsize|large|Large|small|boldmath|centering|quad|qquad|thinspace|space|hfill|strut|"
-    r"(?:hspace|vspace|phantom|label|tag)\*?\{[^{}]*\})(?![A-Za-z])"
+    r"normalsize|large|Large|small|boldmath|centering|thinspace|space|hfill|strut|"
+    r"(?:hspace|vspace|phantom|label|tag)\*?\{[^{}]*\})(?![A-Za-z])|\\q?quad"
 )
 CALLS = {
     r"\sqrt(": (r"\sqrt{", "}"),
@@ -28,6 +28,10 @@ CALLS = {
 ENVIRONMENT = re.compile(
     r"\\(begin|end)\{(?:aligned|align\*?|gathered|gather\*?|split|cases|equation\*?|eqnarray\*?)\}"
 )
+# the condition in a row of cases; `x &= 1` is none
+CASE = re.compile(
+    r"\s*,?\s*&(?!\s*(?:=|<|>|\\[lgn]e(?![A-Za-z])))\s*,?\s*(?:\\text\s*\{,?\s*(?:if|for|when|where|on)?\s*\})?"
+)
 COMMAND = re.compile(r"\\([A-Za-z]+)\*?")
 GROUPED = re.compile(r"(?<![\d.,_^])(\d{1,3}(?:,\d{3})+)(?!\d|,\d|\.\d*,)")
 CODE = re.compile(r"(?<![A-Za-z\\])(?:np|math|numpy|sympy|sp)\.(?=[a-z])")
@@ -39,6 +43,8 @@ UNIT_FRACTION = re.compile(
 )
 # \text{The answer is } 42, \text{Total: } 42
 LABEL = re.compile(r"^\s*\\text\{[^{}]*(?:\bis|:|=)\s*\}(?=.)")
+# ]0,1[ in place of (0,1)
+FRENCH = re.compile(r"(\[|(?<![^=np])\](?!\{))([^\[\],()]+,[^\[\],()]+)([\[\]])")
 # 5 million, 5\text{ million people}
 COUNT_WORDS = {
     "dozen": r"\cdot 12 ",
@@ -64,6 +70,12 @@ def _without_dollars(text: str) -> str:
     return text.replace("$", " ").replace("\uffff", r"\$")
 
 
+def _infix(match: re.Match) -> str:
+    r"""{10 \choose 3} is \binom{10}{3}, {1 \over 2} is \frac{1}{2}."""
+    command = {"choose": "binom", "over": "frac"}[match[2]]
+    return rf"\{command}{{{match[1].strip()}}}{{{match[3].strip()}}}"
+
+
 def _commands(text: str) -> str:
     def rename(match: re.Match) -> str:
         new = ALIASES.get(match[1])
@@ -72,6 +84,8 @@ def _commands(text: str) -> str:
         return ("\\" + new if new[:1].isalpha() or new in ("{", "}") else new) + " "
 
     text = text.replace(r"\textcolor", r"\color")
+    text = re.sub(r"\\not\s*(?:=|\\equal\b)", r"\\ne ", text)
+    text = re.sub(r"\{([^{}]*)\\(choose|over)(?![A-Za-z])([^{}]*)\}", _infix, text)
     text = re.sub(r"\\color\s*\{[^{}]*\}", "", text)
     text = re.sub(r"\\(?:left|right)\s*\.", "", text)
     text = DROPPED.sub(" ", text)
@@ -84,6 +98,7 @@ def _commands(text: str) -> str:
         r"\\begin{pmatrix}\1\\end{pmatrix}",
         text,
     )
+    text = CASE.sub(r"\\if ", text) if r"{cases}" in text else text
     if ENVIRONMENT.search(text):
         text = ENVIRONMENT.sub(" ", text).replace("&", "").replace(r"\\", ",")
     return text
@@ -109,7 +124,7 @@ def _numbers(text: str) -> str:
     text = re.sub(r"(?<![\d.,_^])\d{1,3}(?:\.\d{3}){2,}(?![\d.,])", lambda m: m[0].replace(".", ""), text)
     # 3 1/2 is a mixed number, and so is 3\frac{1}{2}; the brackets keep a sign in front of the whole.
     text = re.sub(r"(?<![\d.,_^/}\w])(\d+) +(\d+)\s*/\s*(\d+)(?![\d.])", _mixed, text)
-    text = re.sub(r"(?<![\d.,_^/}\w])(\d+)\s*\\frac\{\s*(\d+)\s*\}\{\s*(\d+)\s*\}(?!\s*[\^!])", _mixed, text)
+    text = re.sub(r"(?<![\d.,_^/}\w])(\d+)\s*\\frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\}(?!\s*[\^!])", _mixed, text)
     # 4.5e33, 4.5E+33, 4.5 x 10^33; not 3e^2 or 2e
     text = re.sub(r"(?<![\w.])(\d+\.?\d*|\.\d+)\s*[eE]\s?([+-]?\d+)(?![\w.])", r"\1\\cdot 10^{\2}", text)
     text = re.sub(r"(?<=\d)\s*[xX*]\s*(?=10\s*\^)", r"\\cdot ", text)
@@ -126,6 +141,7 @@ def _mixed(match: re.Match) -> str:
 def _plain_code(text: str) -> str:
     """Reads what code writes: exp(16), sqrt(2), pi, 2*x, x**2, <=."""
     text = CODE.sub("", text)
+    text = re.sub(r"(?<![A-Za-z\\])a(?=(?:sin|cos|tan) *\()", "arc", text)
     text = re.sub(r"\*\*", "^", text)
     text = re.sub(r"(?<![A-Za-z\\])sqrt(?=\s*[({\d\[])", r"\\sqrt", text)
     text = re.sub(r"(?<![A-Za-z\\])(?:pi|Pi|PI)(?![A-Za-z])", r"\\pi ", text)
@@ -195,6 +211,12 @@ def _texts(text: str) -> str:
     return text
 
 
+def _round_brackets(match: re.Match) -> str:
+    """]0,1[ is (0,1)."""
+    opening, inside, closing = match.groups()
+    return ("(" if opening == "]" else opening) + inside + (")" if closing == "[" else closing)
+
+
 def _spaces(text: str) -> str:
     text = re.sub(r"(?<=\d)\s+(?=\d)", "\0", text)  # 1 2 is not 12
     text = re.sub(r"(?<=[\d\s{])(sq|cu)\.? +(?=[a-z])", lambda m: {"sq": "square ", "cu": "cubic "}[m[1]], text)
@@ -230,6 +252,8 @@ def normalize(text: str) -> str:
     ```
     """
     text = from_unicode(text).strip()
+    while text.endswith(r"\\"):
+        text = text[:-2].rstrip()
     text = text.removeprefix("**").removesuffix("**").strip("`").strip()
     if text.isdigit():
         return text.lstrip("0") or "0"
@@ -245,4 +269,4 @@ def normalize(text: str) -> str:
     text = _spaces(text)
     text = re.sub(r"\^\{?\\circ\s*\}?", r"^\\circ ", text).replace(r"^\circ ", r"^\circ ").strip()
     text = text.strip(",;").rstrip(".:!?" if not text.endswith("!") else ".:?").strip()
-    return text
+    return FRENCH.sub(_round_brackets, text.removeprefix("="))

@@ -1,6 +1,7 @@
 """What stands around a number: units, percent, money, bases, times of day, choice letters."""
 
 import re
+from collections import Counter
 from typing import NamedTuple
 
 
@@ -56,7 +57,7 @@ UNITS = {
 CANONICAL = {word: unit for unit, words in UNITS.items() for word in [unit, *words.split()]}
 # Symbols that mean a unit also without \text, because nobody writes them as a product behind a number.
 BARE = (
-    r"USD|EUR|GBP|km|cm|mm|nm|kg|mg|mL|ml|ft|lbs?|oz|mph|Hz|kHz|MHz|kJ|eV|kW|mol|percent|pct|degrees?|dollars?|cents?|euros?|"
+    r"USD|EUR|GBP|m/s|km|cm|mm|nm|kg|mg|mL|ml|ft|lbs?|oz|mph|Hz|kHz|MHz|kJ|eV|kW|mol|percent|pct|degrees?|dollars?|cents?|euros?|"
     + "|".join(word for words in UNITS.values() for word in words.split() if len(word) > 3)
 )
 POWER = r"(?:\^\{?(-?\d)\}?)?"
@@ -79,6 +80,8 @@ NO_UNIT = re.compile(
     r"\b(?:squared|cubed|factorial|hal(?:f|ves)|thirds?|quarters?|fourths?|fifths?|tenths?|hundredths?|thousandths?|more|less|"
     r"fewer|or|and|to|plus|minus|times|mod|modulo|negative|not|except|least|most|pairs?|pi|root|base)\b"
 )
+PREFIX = re.compile(r"(?:square|sq|cubic|cu) ")
+FACTOR = re.compile(r"(.*?)(?:\^ ?(-?\d))?", re.DOTALL)
 NEUTRAL = re.compile(r"^(?:square |cubic )?units?$")
 ORDINAL = re.compile(r"^([-+]?\d+)(?:\^?\{?(?:\\text\{)?(?:st|nd|rd|th)\}?\}?)$")
 CLOCK = re.compile(
@@ -92,8 +95,8 @@ BASE = re.compile(
 CHOICE = re.compile(
     r"^(?:\\text\{)?(?:\(([A-J])\)|([A-J])[.):](?=\W|\d|$)|([A-J])(?=\}))[.:]?(?:\})?[.:]?,?(.*)$", re.DOTALL
 )
-
-
+MONEY = re.compile(r"(-?)(\\\$|€|£|¥|\\text\{(?:US)?\\?\$\})")
+LABEL = re.compile(r"\([A-J]\)|(?<![A-Za-z\\])[A-J](?:[.):]|\W*$)")
 TRIGONOMETRIC = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
 
 
@@ -120,21 +123,28 @@ def canonical_unit(words: str, power: str = "") -> str:
     ('in^2', 'in^2', 'mph')
     ```
     """
-    words = " ".join(words.lower().replace(".", "").replace("-", " ").split())
+    words = " ".join(re.sub(r"(?<!\^)-", " ", words.lower().replace(".", "")).split())
     if NEUTRAL.match(words):
         return ""
-    for prefix, exponent in (("square ", "2"), ("sq ", "2"), ("cubic ", "3"), ("cu ", "3")):
-        if words.startswith(prefix):
-            words, power = words.removeprefix(prefix), exponent
-    words = re.sub(r"\^ ?(-?\d)", r"^\1", words)
-    parts = []
-    for part in re.split(r"\s*/\s*|\s+per\s+", words):
-        part, _, exponent = part.partition("^")
-        singular = part[:-1] if part.endswith("s") and len(part) > 3 else part
-        parts.append(CANONICAL.get(part, singular) + (f"^{exponent}" if exponent else ""))
-    unit = "/".join(parts)
-    unit = "mph" if unit == "mi/h" else unit
-    return f"{unit}^{power}" if power and power != "1" else unit
+    powers: Counter[str] = Counter()
+    parts = re.split(r"\s*/\s*|\s+per\s+", words)
+    for index, part in enumerate(parts):
+        prefix = PREFIX.match(part)
+        part = part[prefix.end() :] if prefix else part
+        factors = part.split()
+        if not all(re.sub(r"\^.*", "", factor) in CANONICAL for factor in factors):
+            factors = [part]
+        for factor in factors:
+            name, exponent = FACTOR.fullmatch(factor).groups()
+            exponent = (
+                exponent or (prefix and {"s": 2, "c": 3}[prefix[0][0]]) or (index + 1 == len(parts) and power) or 1
+            )
+            singular = name[:-1] if name.endswith("s") and len(name) > 3 else name
+            powers[CANONICAL.get(name, singular)] += int(exponent) * (-1 if index else 1)
+    above, below = (
+        [f"{n}^{abs(p)}" if abs(p) > 1 else n for n, p in sorted(powers.items()) if p * sign > 0] for sign in (1, -1)
+    )
+    return {"mi/h": "mph"}.get(unit := "/".join([" ".join(above), *below]), unit)
 
 
 def quantity(text: str) -> Quantity:
@@ -152,14 +162,13 @@ def quantity(text: str) -> Quantity:
     (Quantity(core='35', unit='cm'), Quantity(core='18.00', unit='$'), Quantity(core='28', unit='%'))
     ```
     """
-    money = re.match(r"^(-?)(\\\$|€|£|¥|\\text\{(?:US)?\\?\$\})", text)
+    money = MONEY.match(text)
     if money:
         unit = money[2].strip("\\") if len(money[2]) < 3 else "$"
-        inner = quantity(money[1] + text[money.end() :])
+        rest = text[money.end() :]
+        inner = quantity(money[1] + rest) if rest and not MONEY.match(rest) else None
         return (
-            Quantity(inner.core, inner.unit if inner.unit not in ("", "$") else unit)
-            if inner.core
-            else Quantity(text, "")
+            Quantity(inner.core, inner.unit if inner.unit not in ("", "$") else unit) if inner else Quantity(text, "")
         )
     if text.endswith(("%", r"^\circ", r"\$", "€", "£")):
         for ending, unit in ((r"\%", "%"), ("%", "%"), (r"^\circ", "deg"), (r"\$", "$"), ("€", "€"), ("£", "£")):
@@ -226,7 +235,7 @@ def same_time(answer: tuple, gold: tuple) -> bool:
 
 def based(text: str) -> tuple[str, int] | None:
     """(digits, base) of a number that names its base, `2516_8`."""
-    match = BASE.match(text)
+    match = BASE.match(re.sub(r"^\\text\{([0-9A-F]+)\}(?=_)", r"\1", text))
     if not match:
         return None
     name = match[2] or match[3]
@@ -239,6 +248,7 @@ def choice(text: str) -> tuple[str, str] | None:
     match = CHOICE.match(text)
     if not match:
         return None
-    return next(filter(None, match.groups()[:3])), match[4].strip().removesuffix("}") if match[
-        4
-    ].strip() == "}" else match[4].strip()
+    rest = match[4].strip().removeprefix("}")
+    if LABEL.search(rest):  # (A) or (B) chooses nothing
+        return None
+    return next(filter(None, match.groups()[:3])), rest

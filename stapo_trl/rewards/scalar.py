@@ -19,6 +19,8 @@ def undecided(answer: str, gold: str) -> None:
 
 
 PLAIN = re.compile(r"-?\d+(?:\.\d+)?")
+# A lone letter, and words: "less than 0" is no product with 0.
+NO_NUMBER = re.compile(r"^[A-Za-df-z]$|^(?!.*\\int).*(?<![A-Za-z\\])[A-Za-z]{3,}")
 ARTICLE = re.compile(r"^(?:an?|the) ", re.IGNORECASE)
 
 
@@ -101,7 +103,7 @@ class Scalars:
                 if all(words)
                 else (False if ours is not None or theirs is not None else self.leaf(answer, gold))
             )
-        if (ours is None) != (theirs is None) and re.fullmatch(r"[A-Za-z]", answer if ours is None else gold):
+        if (ours is None) != (theirs is None) and NO_NUMBER.search(answer if ours is None else gold):
             return False
         by_value = same_by_value(answer, gold)
         return self.leaf(answer, gold) if by_value is None else by_value

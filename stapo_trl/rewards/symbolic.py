@@ -27,6 +27,8 @@ from sympy import (
     Sum,
     Symbol,
     Union,
+    nan,
+    zoo,
 )
 from sympy.core.evalf import PrecisionExhausted
 from sympy.core.function import AppliedUndef
@@ -55,6 +57,18 @@ LESSONS = (
     r"0<x\le1",
     r"e^{-2t}\ln x",
 )
+# What the parser drops in silence or reads as a product of letters.
+IGNORED = re.compile(r"\\(?:ldots|angle|triangle|perp|parallel)|[)\]}]'|(?<=\d)_")
+FUNCTION = r"(\\(?:arc)?(?:sin|cos|tan|cot|sec|csc|ln|lg|log(?:_\{[^{}]*\})?)(?:\^\{[^{}]*\})?)"
+ARGUMENT = r"(?:\d+|[A-Za-z]|\\[a-z]+ ?(?:\{[^{}]*\}){1,2}|\\(?:alpha|beta|gamma|theta|phi|omega|pi) ?|\^\{[^{}]*\})"
+# A derivative is not its function, gamma is a letter, the exponent T is no transposition,
+# and a product behind an argument, as in \ln 2 \cdot 3, is not part of it.
+SYMBOLS = (
+    (re.compile(r"([A-Za-z])('+)"), lambda match: f"{match[1]}_{{{'p' * len(match[2])}rime}}"),
+    (re.compile(r"\\gamma(?![A-Za-z])|\\Gamma(?![A-Za-z(])"), r"\\Upsilon "),
+    (re.compile(r"\^\{?T\}?"), "^{(T)}"),
+    (re.compile(FUNCTION + r" ?(" + ARGUMENT + r"+)(?=\\(?:cdot|times))"), r"\1(\2)"),
+)
 DEGREES = re.compile(r"(\d+(?:\.\d+)?|\\frac\{\d+\}\{\d+\}|[a-z])\^\\circ ?")
 # Functions of whole numbers: their identities need not hold in between.
 WHOLE = re.compile(r"\\[lr]?(?:floor|ceil)|!|\\binom|\(-1\)\^|\\gcd|\\bmod|\\mod|\\pmod")
@@ -72,6 +86,10 @@ def read(text: str) -> Basic | MatrixBase | None:
     """
     if TRIGONOMETRIC.search(text):
         text = DEGREES.sub(r"(\\frac{\1 \\pi}{180})", text)
+    if IGNORED.search(text):
+        return None
+    for pattern, replacement in SYMBOLS:
+        text = pattern.sub(replacement, text)
     text = text.replace(r"\lg ", r"\log_{10} ").replace(r"\lg", r"\log_{10}")
     text = re.sub(r"\\text\{ ?([A-Za-z]+) ?\}", r"\1", text)
     try:
@@ -86,7 +104,7 @@ def read(text: str) -> Basic | MatrixBase | None:
         raise
     except Exception:  # the parser raises bare Exception for text it does not know
         return None
-    if not isinstance(parsed, (Basic, MatrixBase)):
+    if not isinstance(parsed, (Basic, MatrixBase)) or parsed.has(zoo, nan):
         return None
     symbols = {symbol: I if symbol.name == "i" else Symbol(symbol.name, real=True) for symbol in parsed.free_symbols}
     floats = {number: Rational(str(number)) for number in parsed.atoms(Float)}
