@@ -10,7 +10,7 @@ import warnings  # noqa: E402
 
 import pytest  # noqa: E402
 from datasets import Dataset  # noqa: E402
-from toys import TOY_PROB_THRESHOLD, content_reward  # noqa: E402
+from toys import TOY_PROB_THRESHOLD, TOY_SETTINGS, content_reward  # noqa: E402
 from transformers.utils import logging as transformers_logging  # noqa: E402
 
 from stapo_trl import STAPOConfig, STAPOTrainer  # noqa: E402
@@ -45,23 +45,10 @@ def make_trainer(tmp_path, dataset):
         for name in ("reward_funcs", "train_dataset", "eval_dataset", "processing_class", "callbacks", "peft_config"):
             if name in overrides:
                 arguments[name] = overrides.pop(name)
-        settings = {
+        settings = TOY_SETTINGS | {
             "output_dir": str(tmp_path / "run"),
             "per_device_train_batch_size": 8,
-            "num_generations": 4,
-            "max_completion_length": 12,
-            "max_steps": 2,
             "learning_rate": 1e-2,
-            "warmup_steps": 0,
-            "lr_scheduler_type": "constant",
-            "epsilon_high": 0.28,
-            "logging_steps": 1,
-            "save_strategy": "no",
-            "report_to": "none",
-            "use_cpu": True,
-            "bf16": False,
-            "gradient_checkpointing": False,
-            "disable_tqdm": True,
         }
         if issubclass(config_class, STAPOConfig):
             settings["s2t_prob_threshold"] = TOY_PROB_THRESHOLD

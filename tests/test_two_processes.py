@@ -21,6 +21,6 @@ def run(command: list[str]) -> str:
 def test_two_processes_silence_and_train_as_one(tmp_path):
     reference = str(tmp_path / "reference.pt")
     run([sys.executable, str(SCRIPT), "reference", reference])
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "0"]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     output = run([*launcher, str(SCRIPT), "compare", reference])
     assert "rank 0: all checks passed" in output and "rank 1: all checks passed" in output

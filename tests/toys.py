@@ -11,6 +11,23 @@ from stapo_trl.warm_start import VOCABULARY
 # An untrained model gives each of its 25 tokens about 1/25: a good part of its tokens are below this threshold.
 TOY_PROB_THRESHOLD = 0.039
 
+# Two optimizer steps on a CPU
+TOY_SETTINGS = {
+    "num_generations": 4,
+    "max_completion_length": 12,
+    "max_steps": 2,
+    "warmup_steps": 0,
+    "lr_scheduler_type": "constant",
+    "epsilon_high": 0.28,
+    "logging_steps": 1,
+    "save_strategy": "no",
+    "report_to": "none",
+    "use_cpu": True,
+    "bf16": False,
+    "gradient_checkpointing": False,
+    "disable_tqdm": True,
+}
+
 SHAPES = {
     "one micro-batch": {},
     "accumulation": {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4},

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
-from toys import TOY_PROB_THRESHOLD, content_reward, record_silenced, weights  # noqa: E402
+from toys import TOY_PROB_THRESHOLD, TOY_SETTINGS, content_reward, record_silenced, weights  # noqa: E402
 from trl import GRPOConfig, GRPOTrainer  # noqa: E402
 
 from stapo_trl import STAPOConfig, STAPOTrainer  # noqa: E402
@@ -25,22 +25,11 @@ from stapo_trl.warm_start import build_model, build_tokenizer  # noqa: E402
 
 
 def make_trainer(trainer_class=STAPOTrainer, reward_funcs=content_reward, **overrides):
-    settings = {
+    settings = TOY_SETTINGS | {
         "output_dir": tempfile.mkdtemp(),
         "per_device_train_batch_size": 4,
-        "num_generations": 4,
-        "max_completion_length": 12,
-        "max_steps": 2,
         "learning_rate": 0.1,
         "optim": "sgd",
-        "warmup_steps": 0,
-        "logging_steps": 1,
-        "save_strategy": "no",
-        "report_to": "none",
-        "use_cpu": True,
-        "bf16": False,
-        "gradient_checkpointing": False,
-        "disable_tqdm": True,
         "ddp_timeout": 20,
     }
     if trainer_class is STAPOTrainer:
@@ -157,7 +146,7 @@ def check_off(rank):
     for settings in ({}, {"gradient_accumulation_steps": 2, "steps_per_generation": 4, "num_iterations": 2}):
         stapo = make_trainer(s2t_prob_threshold=0.0, **settings)
         stapo.train()
-        grpo = make_trainer(GRPOTrainer, epsilon_high=0.28, lr_scheduler_type="constant_with_warmup", **settings)
+        grpo = make_trainer(GRPOTrainer, **settings)
         grpo.train()
         torch.testing.assert_close(weights(stapo), weights(grpo), rtol=0, atol=0)
 
