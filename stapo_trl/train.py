@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
 from datasets import disable_progress_bars, load_dataset
 from rich.console import Console
 from rich.table import Table
@@ -188,6 +189,8 @@ def train_embedded(args: STAPOConfig, reward_funcs: list[Callable]) -> None:
     transformers_logging.disable_progress_bar()
     disable_progress_bars()
     warnings.filterwarnings("ignore", category=FutureWarning)
+    warnings.filterwarnings("ignore", message="'pin_memory' argument is set as true")
+    torch.set_num_threads(1)  # on a model this small a second thread costs more than it brings
     is_main = args.process_index == 0
     with args.main_process_first(desc="warm start"):
         folder = get_warm_start(WarmStart(seed=args.seed), callbacks=[ProgressBar("Warm-up", {"loss": "loss"})])
