@@ -60,7 +60,7 @@ LESSONS = (
 # What the parser drops in silence or reads as a product of letters.
 IGNORED = re.compile(r"\\(?:ldots|angle|triangle|perp|parallel)|[)\]}]'|(?<=[\d)])_")
 FUNCTION = r"(\\(?:arc)?(?:sin|cos|tan|cot|sec|csc|ln|lg|log(?:_\{[^{}]*\})?)(?:\^\{[^{}]*\})?)"
-ARGUMENT = r"(?:\d+|[A-Za-z]|\\[a-z]+ ?(?:\{[^{}]*\}){1,2}|\\(?:alpha|beta|gamma|theta|phi|omega|pi) ?|\^\{[^{}]*\})"
+ARGUMENT = r"(?:\d|[A-Za-z]|\\[a-z]+ ?(?:\{[^{}]*\}){1,2}|\\(?:alpha|beta|gamma|theta|phi|omega|pi) ?|\^\{[^{}]*\})"
 # A derivative is not its function, gamma is a letter, the exponent T is no transposition,
 # and a product behind an argument, as in \ln 2 \cdot 3, is not part of it.
 SYMBOLS = (
