@@ -18,7 +18,8 @@ SPECIAL = re.compile(r"<\|[A-Za-z_]{1,20}\|>|</s>|<eos>|<end_of_turn>")
 MARKER = re.compile(
     r"####(?!#)[ \t]*"
     r"|(?<![A-Za-z])answers?(?![A-Za-z])[ \t]*(?:\*\*|__)?[ \t]*(?:is)?[ \t]*(?:\*\*|__)?[ \t]*[:：]"
-    r"|(?<![A-Za-z])answers?(?:[ \t]+to[^.\n]{0,80}?)?[ \t]+(?:is|are|equals)\b(?:[ \t]+(?:therefore|thus|simply|just|then))?[ \t]*:?"
+    r"|(?<![A-Za-z])answers?(?:[ \t]+to[^.\n]{0,80}?)?[ \t]+(?:is|are|equals|should be)\b(?:[ \t]+(?:therefore|thus|simply|just|then))?[ \t]*:?"
+    r"|(?m:^)[ \t*#_]*(?:final[ \t]+)?answer[ \t*_]+(?=\$|\\[(\[])"
     r"|(?:最终|最后)?(?:的)?答案(?:是|为|：|:)[：:]?|答[：:]",
     re.IGNORECASE,
 )
@@ -135,7 +136,7 @@ def _trim(text: str) -> str | None:
     text = text.strip().strip("*_").strip()
     if len(text) > MAX_STATED:
         return None
-    if text[:1] == "$" and text.count("$") == 2 or text[:2] == r"\(" and text.count(r"\(") == 1:
+    if text[:1] == "$" and text.count("$") == 2 or text[:2] == r"\(" and text.count(r"\(") == 1 == text.count(r"\)"):
         # one formula and nothing but the end of the sentence or its reason
         closer = "$" if text[0] == "$" else r"\)"
         end = text.index(closer, 1) + len(closer)

@@ -4,6 +4,7 @@ import re
 from functools import lru_cache
 
 from .brackets import RELATION, brackets, related, split, ungroup
+from .exact import decimals
 from .notation import normalize
 from .quantity import choice, clock, quantity
 from .scalar import PLAIN, Leaf, Scalars, rational_or_none, three_valued, undecided
@@ -46,6 +47,8 @@ class Comparison:
             answer = QUANTIFIER.sub("", answer).strip()
         if DECIMAL_COMMA.fullmatch(answer) and PLAIN.fullmatch(gold) and "." in gold:
             answer = answer.replace(",", ".")
+        elif DECIMAL_COMMA.fullmatch(gold) and answer == gold.replace(",", ".") and decimals(answer) > 1:
+            return True
         answer, gold = (_without_estimate(text) for text in (answer, gold))
         points = POINT_NAME.match(answer), POINT_NAME.match(gold)
         if all(points) and points[0][0] != points[1][0]:

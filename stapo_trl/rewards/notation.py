@@ -33,7 +33,7 @@ CASE = re.compile(
     r"\s*,?\s*&(?!\s*(?:=|<|>|\\[lgn]e(?![A-Za-z])))\s*,?\s*(?:\\text\s*\{,?\s*(?:if|for|when|where|on)?\s*\})?"
 )
 COMMAND = re.compile(r"\\([A-Za-z]+)\*?")
-GROUPED = re.compile(r"(?<![\d.,_^])(\d{1,3}(?:,\d{3})+)(?!\d|,\d|\.\d*,)")
+GROUPED = re.compile(r"(?<![\d.,_^])([1-9]\d{0,2}(?:,\d{3})+)(?!\d|,\d|\.\d*,)")
 CODE = re.compile(r"(?<![A-Za-z\\])(?:np|math|numpy|sympy|sp)\.(?=[a-z])")
 NAMED = re.compile(r"(?<![A-Za-z\\])(" + "|".join(FUNCTIONS) + r")(?=[\s(^_{\\]|\d)")
 # A single upright letter behind a number is a unit; the mark keeps it from being unwrapped.
@@ -42,7 +42,7 @@ UNIT_FRACTION = re.compile(
     r"(?<=[\d)}])(?:\s|\\ |~)*\\frac\s*\{\s*\\text\{([A-Za-z]+)\}\s*\}\s*\{\s*\\text\{([A-Za-z]+)\}(?:(\^)\{?(\d)\}?)?\s*\}"
 )
 # \text{The answer is } 42, \text{Total: } 42
-LABEL = re.compile(r"^\s*\\text\{[^{}]*(?:\bis|:|=)\s*\}(?=.)")
+LABEL = re.compile(r"^\s*(?:\\text\{[^{}]*(?:\bis|:|=)\s*\}|[Aa]nswer\s*:)(?=.)")
 # ]0,1[ in place of (0,1)
 FRENCH = re.compile(r"(\[|(?<![^=np])\](?!\{))([^\[\],()]+,[^\[\],()]+)([\[\]])")
 # 5 million, 5\text{ million people}

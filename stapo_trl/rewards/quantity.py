@@ -96,6 +96,7 @@ CHOICE = re.compile(
     r"^(?:\\text\{)?(?:\(([A-J])\)|([A-J])[.):](?=\W|\d|$)|([A-J])(?=\}))[.:]?(?:\})?[.:]?,?(.*)$", re.DOTALL
 )
 MONEY = re.compile(r"(-?)(\\\$|€|£|¥|\\text\{(?:US)?\\?\$\})")
+OPTION = re.compile(r"(?:\\text\{)?(?:[Oo]ption|[Cc]hoice) ?\(?([A-J])\)?\}?")
 LABEL = re.compile(r"\([A-J]\)|(?<![A-Za-z\\])[A-J](?:[.):]|\W*$)")
 TRIGONOMETRIC = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
 
@@ -245,6 +246,9 @@ def based(text: str) -> tuple[str, int] | None:
 
 def choice(text: str) -> tuple[str, str] | None:
     r"""(letter, rest) of a labelled option such as `\text{(A)}\ 5`, `(C)` or `B. 7`."""
+    named = OPTION.fullmatch(text)
+    if named:
+        return named[1], ""
     match = CHOICE.match(text)
     if not match:
         return None

@@ -11,7 +11,7 @@ from typing import Literal
 
 from .answer import final_answer, gold_answer
 from .comparison import Comparison, canonical
-from .exact import TooLarge, refuse_giants
+from .exact import MAX_DEPTH, TooLarge, refuse_giants
 from .pool import WorkerPool
 
 
@@ -167,17 +167,18 @@ class Verifier:
 
     def _quick(self, response: str, gold: object) -> tuple[Verdict, tuple[str, str] | None]:
         """The verdict, and the (answer, gold) pair if it takes a worker to tell."""
-        gold_text = gold_answer(gold)
-        if gold_text is None:
-            return Verdict("unparseable_gold"), None
-        answer = final_answer(response or "", self.require_box)
-        if answer is None:
-            return Verdict("no_answer"), None
-        if answer == gold_text or COMMA.sub(",", answer) == COMMA.sub(",", gold_text):
-            return Verdict("correct", answer), None
-        if len(answer) > MAX_LENGTH or _nesting(answer) > MAX_NESTING:
-            return Verdict("incorrect", answer), None
+        answer = None
         try:
+            gold_text = gold_answer(gold)
+            if gold_text is None:
+                return Verdict("unparseable_gold"), None
+            answer = final_answer(response or "", self.require_box)
+            if answer is None:
+                return Verdict("no_answer"), None
+            if answer == gold_text or COMMA.sub(",", answer) == COMMA.sub(",", gold_text):
+                return Verdict("correct", answer), None
+            if len(answer) > MAX_LENGTH or _nesting(answer) > MAX_NESTING:
+                return Verdict("incorrect", answer), None
             pair = canonical(answer), canonical(gold_text)
             with self._cache_lock:
                 known = self._cache.get(pair)
@@ -188,6 +189,8 @@ class Verifier:
             same = self._comparison.same(*pair)
             if same is None:
                 refuse_giants(pair[0])
+                if _nesting(pair[0]) > MAX_DEPTH:
+                    raise TooLarge
         except TooLarge:
             return Verdict("incorrect", answer), None
         except Exception:  # hostile text: an error is a verdict, never the end of a run

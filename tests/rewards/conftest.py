@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from stapo_trl.rewards import verifier as module
 from stapo_trl.rewards.verifier import Verifier
 
 
@@ -14,6 +15,14 @@ def verifier() -> Verifier:
     verifier = Verifier(item_seconds=5.0, batch_seconds=60.0)
     yield verifier
     verifier.pool.close()
+
+
+@pytest.fixture(scope="module")
+def shared_workers(verifier) -> None:
+    """Every verifier of a test module works with the same processes: starting some takes longer than most tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "WorkerPool", lambda *options: verifier.pool)
+        yield
 
 
 @pytest.fixture(scope="session")

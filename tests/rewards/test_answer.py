@@ -1,3 +1,5 @@
+import random
+
 import pytest
 
 from stapo_trl.rewards.answer import final_answer, gold_answer, last_box
@@ -182,3 +184,13 @@ def test_numpy_golds_are_numbers():
 def test_last_box_is_raw():
     assert last_box(r"\boxed{1} \boxed{ 2 }") == " 2 "
     assert last_box("no box") is None
+
+
+def test_broken_delimiters_never_raise():
+    draw = random.Random(1)
+    pieces = ["$", "$$", r"\(", r"\)", r"\[", r"\]", "Answer:", "answer is", "####", "**", "5", "\n", "\n\n", " ", ".", "{", "}",
+              r"\boxed{", r"\boxed", "because ", "答案是", "<answer>", "</answer>", "<think>", "</think>", "Final answer", "x"]  # fmt: skip
+    for _ in range(20_000):
+        text = "".join(draw.choices(pieces, k=draw.randint(1, 9)))
+        for read in (final_answer, gold_answer, last_box):
+            assert read(text) is None or isinstance(read(text), str)

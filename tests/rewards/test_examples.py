@@ -11,7 +11,7 @@ MODULES = sorted(module.name for module in pkgutil.iter_modules(rewards.__path__
 
 
 @pytest.mark.parametrize("name", [name for name in MODULES if name != "worker"])
-def test_examples_in_docstrings_hold(name, monkeypatch):
+def test_examples_in_docstrings_hold(name, monkeypatch, shared_workers):
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     module = importlib.import_module(f"{rewards.__name__}.{name}")
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL)

@@ -7,14 +7,13 @@ from stapo_trl.rewards import MathAccuracyReward, math_accuracy_reward, strict_m
 from stapo_trl.rewards.completion import completion_text
 
 
+pytestmark = pytest.mark.usefixtures("shared_workers")
 RIGHT, WRONG, SILENT = r"So \boxed{\frac12}.", r"So \boxed{2}.", "I do not know."
 
 
 @pytest.fixture(scope="module")
-def reward():
-    reward = MathAccuracyReward()
-    yield reward
-    reward.verifier.pool.close()
+def reward(shared_workers):
+    return MathAccuracyReward()
 
 
 def chat(text):
@@ -79,13 +78,11 @@ def test_killed_comparison_pays_as_configured(failed, paid, monkeypatch):
     reward = MathAccuracyReward(failed=failed)
     monkeypatch.setattr(reward.verifier.pool, "run", lambda jobs, seconds: ["timeout"] * len(jobs))
     assert reward([r"\boxed{\sin^2 q}"], [r"1-\cos^2 q"]) == [paid]
-    reward.verifier.pool.close()
 
 
 def test_require_box_pays_boxes_only():
     reward = MathAccuracyReward(require_box=True)
     assert reward([r"\boxed{5}", "Answer: 5"], ["5", "5"]) == [1.0, -1.0]
-    reward.verifier.pool.close()
 
 
 @pytest.mark.parametrize(
@@ -161,7 +158,6 @@ def test_judge_sees_only_what_the_rules_reject():
     assert metrics["math_accuracy_reward/judge_accepted"] == 0.2
     with pytest.raises(ValueError, match="prompts"):
         reward([WRONG], ["0.5"])
-    reward.verifier.pool.close()
 
 
 @pytest.mark.slow

@@ -2,12 +2,14 @@
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -130,9 +132,10 @@ def test_kill_9_in_the_middle_of_a_batch_loses_no_other_verdict(victim):
 
 
 def test_memory_is_capped():
-    # Less address space than the worker already has: its first larger allocation fails, and only that job with it.
-    pool = WorkerPool(workers=1, memory_gb=0.2)
+    pool = WorkerPool(workers=1, memory_gb=0.25)
     assert pool.run([("9^{99999999}+x", "y", 0.0), ("t+t", "2t", 0.0)], 20.0) == ["error", "correct"]
+    limits = Path(f"/proc/{children(pool._process.pid)[0]}/limits").read_text()
+    assert re.search(rf"Max address space +{2**28} +{2**28} ", limits)
     pool.close()
 
 

@@ -12,6 +12,7 @@ from stapo_trl.rewards import verifier as module
 from stapo_trl.rewards.verifier import Verdict, Verifier, shares
 
 
+pytestmark = pytest.mark.usefixtures("shared_workers")
 PAIRS = [json.loads(line) for line in (Path(__file__).parent / "verifier_pairs.jsonl").open(encoding="utf-8")]
 # What a final answer may look like around its text.
 FORMS = {
@@ -72,7 +73,6 @@ def test_tolerance_is_relative_and_off_by_default(verifier):
     responses, golds = [r"\boxed{2.72\times10^{-19}}", r"\boxed{2.8\times10^{-19}}"], ["2.7e-19"] * 2
     assert [v.correct for v in tolerant.grade(responses, golds)] == [True, False]
     assert [v.correct for v in verifier.grade(responses, golds)] == [False, False]
-    tolerant.pool.close()
 
 
 def test_verdict_carries_the_answer_as_written(verifier):
