@@ -37,13 +37,15 @@ def draw_run(run_dir: str | Path) -> Path:
             points = [(entry["step"], entry[key]) for entry in entries if entry.get(key) is not None]
             steps, values = zip(*points, strict=True) if points else ((), ())
             sparse = len(points) < len(entries) / 2
-            axes.plot(steps, values, marker="o" if sparse else None, markersize=3, linewidth=1.2, label=key)
+            # Shares jump between zero and a few tokens: dots, as a line through them would be a wall
+            style = "." if len(keys) > 1 else "o-" if sparse else "-"
+            axes.plot(steps, values, style, markersize=4, linewidth=1.2, label=key)
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("optimizer step", fontsize=8)
         axes.tick_params(labelsize=8)
         axes.grid(alpha=0.3)
         if len(keys) > 1:
-            axes.legend(fontsize=8, frameon=False)
+            axes.legend(fontsize=8, framealpha=0.9)
             axes.set_yscale("symlog", linthresh=1e-4)
     path = Path(run_dir) / "metrics.png"
     unfinished = path.with_suffix(".tmp.png")
