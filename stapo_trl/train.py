@@ -227,7 +227,8 @@ def train_embedded(args: STAPOConfig, reward_funcs: list[Callable]) -> None:
 
 def show_result(console: Console, trainer: STAPOTrainer, before: dict, after: dict) -> None:
     """Tables of accuracy before and after, and of the tokens that were silenced."""
-    table = Table(title=f"500 held-out problems, {trainer.state.global_step} optimizer steps")
+    console.print(f"500 held-out problems, {trainer.state.global_step} optimizer steps:")
+    table = Table()
     for column in ("accuracy", "before", "after"):
         table.add_column(column)
     for decoding in before:
@@ -237,7 +238,8 @@ def show_result(console: Console, trainer: STAPOTrainer, before: dict, after: di
     silenced = trainer.silenced_token_ids
     shares = [entry["s2t/silenced_share"] for entry in trainer.state.log_history if "s2t/silenced_share" in entry]
     if silenced:
-        table = Table(title=f"{silenced.total()} silenced tokens, {100 * sum(shares) / len(shares):.3f} % of all")
+        console.print(f"{silenced.total()} silenced tokens, {100 * sum(shares) / len(shares):.3f} % of all:")
+        table = Table()
         table.add_column("token")
         table.add_column("times", justify="right")
         for token, count in silenced.most_common(10):
