@@ -156,7 +156,9 @@ def train(trainer: STAPOTrainer) -> None:
     stop = StopOnInterrupt()
     trainer.add_callback(stop)
     resume = args.resume_from_checkpoint
-    trainer.train(resume_from_checkpoint=resume.lower() == "true" or resume if isinstance(resume, str) else resume)
+    if isinstance(resume, str) and resume.lower() == "true":
+        resume = True  # the last checkpoint of the folder; any other text is the path of one
+    trainer.train(resume_from_checkpoint=resume)
     trainer.save_model(args.output_dir)
     if trainer.is_world_process_zero():
         print(f"Model and metrics saved to {args.output_dir}.")
