@@ -1,10 +1,17 @@
 """The command `stapo`."""
 
 import argparse
+import importlib
 import sys
 from collections.abc import Sequence
 
 from ._version import __version__
+
+
+# Each is a module of this package with a `main(argv)`; imported on use, as torch and TRL take seconds
+COMMANDS = {
+    "train": "train with STAPO; without arguments, the embedded recipe on a CPU",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -19,11 +26,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser("stapo", description="STAPO for TRL: GRPO that silences spurious tokens.")
     parser.add_argument("--version", action="version", version=f"stapo-trl {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser(
-        "train", help="train with STAPO; without arguments, the embedded recipe on a CPU", add_help=False
-    )
-    arguments, rest = parser.parse_known_args(argv[:1])
-    if arguments.command == "train":
-        from .train import main as train  # imports torch and TRL, which takes seconds
-
-        train(argv[1:])
+    for name, text in COMMANDS.items():
+        commands.add_parser(name, help=text, add_help=False)
+    command = parser.parse_args(argv[:1]).command
+    importlib.import_module(f".{command}", __package__).main(argv[1:])
