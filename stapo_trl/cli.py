@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from ._version import __version__
 
 
-# Each is a module of this package with a `main(argv)`; imported on use, as torch and TRL take seconds
+# Name of each command: its module, which has a `main(argv)` and is imported on use (torch and TRL take seconds), and help
 COMMANDS = {
-    "train": "train with STAPO; without arguments, the embedded recipe on a CPU",
+    "train": (".train", "train with STAPO; without arguments, the embedded recipe on a CPU"),
 }
 
 
@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser("stapo", description="STAPO for TRL: GRPO that silences spurious tokens.")
     parser.add_argument("--version", action="version", version=f"stapo-trl {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, text in COMMANDS.items():
+    for name, (_, text) in COMMANDS.items():
         commands.add_parser(name, help=text, add_help=False)
-    command = parser.parse_args(argv[:1]).command
-    importlib.import_module(f".{command}", __package__).main(argv[1:])
+    module, _ = COMMANDS[parser.parse_args(argv[:1]).command]
+    importlib.import_module(module, __package__).main(argv[1:])
