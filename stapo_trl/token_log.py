@@ -1,0 +1,133 @@
+"""
+The token log of a run: which tokens were silenced, and what they looked like, in Parquet files under `token_log/`.
+
+Each process writes shards of its own, `tokens-{first step}-{rank}.parquet` and `completions-{first step}-{rank}.parquet`.
+A shard appears under its name when it is whole, so a crash loses at most the rows that were not written yet.
+"""
+
+import os
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+
+FOLDER = "token_log"
+
+# One row per logged token: every silenced one, and samples of kept candidates and of all other valid tokens
+TOKENS = pa.schema(
+    {
+        "step": pa.int32(),  # optimizer step whose update the token was part of, from 1
+        "completion_id": pa.string(),  # unique in the run
+        "problem_id": pa.string(),
+        "position": pa.int32(),  # in the completion, from 0
+        "token_id": pa.int32(),
+        "token": pa.string(),
+        "before": pa.string(),  # text around the token
+        "after": pa.string(),
+        "prob": pa.float32(),  # of the current policy, after the sampling temperature
+        "entropy": pa.float32(),  # nats
+        "entropy_threshold": pa.float32(),  # nats, of the token's mini-batch; null if it had no candidate
+        "advantage": pa.float32(),
+        "reward": pa.float32(),
+        "ratio": pa.float32(),  # pi_theta / pi_old
+        "gradient_norm": pa.float32(),  # of the token's loss term with respect to its logits, before silencing; or null
+        "candidate": pa.bool_(),  # improbable, in a response with a positive advantage
+        "silenced": pa.bool_(),
+        "top_tokens": pa.list_(pa.string()),  # most probable tokens of the position, best first; or null
+        "top_probs": pa.list_(pa.float32()),
+    }
+)
+
+# One row per logged completion
+COMPLETIONS = pa.schema(
+    {
+        "step": pa.int32(),
+        "completion_id": pa.string(),
+        "problem_id": pa.string(),
+        "prompt": pa.string(),
+        "tokens": pa.list_(pa.string()),
+        "probs": pa.list_(pa.float32()),
+        "entropies": pa.list_(pa.float32()),
+        "silenced": pa.list_(pa.bool_()),
+        "advantage": pa.float32(),
+        "reward": pa.float32(),
+    }
+)
+SCHEMAS = {"tokens": TOKENS, "completions": COMPLETIONS}
+
+
+class TokenLog:
+    """
+    Writes the token log of one process.
+
+    Args:
+        run_dir (`str` or `Path`):
+            The run's folder.
+        rank (`int`, defaults to `0`):
+            Index of the process.
+        metadata (`dict[str, str]`, *optional*):
+            Settings of the run, kept in each file: `prob_threshold`, `entropy_quantile`, `selection`, `model`.
+        max_rows (`int`, defaults to `5000`):
+            Rows after which a shard is written.
+    """
+
+    def __init__(self, run_dir: str | Path, rank: int = 0, metadata: dict[str, str] | None = None, max_rows=5000):
+        self.folder, self.rank, self.metadata, self.max_rows = Path(run_dir) / FOLDER, rank, metadata or {}, max_rows
+        self.rows = {name: [] for name in SCHEMAS}
+        self.failed = False
+
+    def drop_after(self, step: int) -> None:
+        """Delete the shards that begin after this step, those of all processes: a resumed run makes them again."""
+        for path in list_shards(self.folder):
+            if int(path.name.split("-")[1]) > step:
+                path.unlink()
+
+    def add(self, tokens: Iterable[dict] = (), completions: Iterable[dict] = ()) -> None:
+        """Add rows, as dictionaries with the columns of [`TOKENS`] and [`COMPLETIONS`]; missing ones are null."""
+        self.rows["tokens"] += tokens
+        self.rows["completions"] += completions
+        if len(self.rows["tokens"]) >= self.max_rows:
+            self.write()
+
+    def write(self) -> None:
+        """Write the rows so far as one shard. A disk that refuses ends the log with a warning, not the run."""
+        for name, rows in self.rows.items():
+            if not rows or self.failed:
+                continue
+            path = self.folder / f"{name}-{min(row['step'] for row in rows):08d}-{self.rank:05d}.parquet"
+            unfinished = path.with_suffix(".tmp")
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                table = pa.Table.from_pylist(rows, SCHEMAS[name].with_metadata(self.metadata))
+                pq.write_table(table, unfinished, compression="zstd")
+                os.replace(unfinished, path)
+            except OSError as error:
+                self.failed = True
+                warnings.warn(f"The token log ends here, as it cannot be written to {self.folder}: {error}.")
+        self.rows = {name: [] for name in SCHEMAS}
+
+
+def list_shards(folder: Path, name: str = "*") -> list[Path]:
+    """Finished shards of a token log, in the order of their steps."""
+    return sorted(folder.glob(f"{name}-*-*.parquet"))
+
+
+def read_token_log(run_dir: str | Path, name: str = "tokens") -> pa.Table:
+    """
+    The token log of a run, all processes together, in the order of steps.
+
+    Args:
+        run_dir (`str` or `Path`):
+            The run's folder. Without a token log the table is empty.
+        name (`str`, defaults to `"tokens"`):
+            `"tokens"` or `"completions"`.
+
+    Returns:
+        `pyarrow.Table`: with the columns of [`TOKENS`] or [`COMPLETIONS`]; the settings stand in its schema's metadata.
+    """
+    shards = list_shards(Path(run_dir) / FOLDER, name)
+    tables = [pq.read_table(path) for path in shards]
+    return pa.concat_tables(tables) if tables else SCHEMAS[name].empty_table()
