@@ -36,7 +36,7 @@ class STAPOConfig(GRPOConfig):
         log_tokens (`bool`, *optional*, defaults to `True`):
             Write `token_log/` in the output folder: every silenced token and a sample of the others, for
             `stapo report`. With `log_completions` they are also printed, and every tracker gets them as a table.
-        token_stats_steps (`int`, *optional*, defaults to `10`):
+        token_stats_steps (`int`, *optional*, defaults to `20`):
             Optimizer steps between two with statistics: gradient norm and entropy change by quadrant, and the most
             probable alternatives of logged tokens. At least 0; `0` takes none.
 
@@ -103,7 +103,7 @@ class STAPOConfig(GRPOConfig):
         },
     )
     token_stats_steps: int = field(
-        default=10,
+        default=20,
         metadata={
             "help": "Optimizer steps between two with statistics of gradient norm and entropy change by quadrant, and "
             "with the alternatives of logged tokens. 0 takes none."
