@@ -1,6 +1,5 @@
 """The six evaluation sets, from the hub or from local copies."""
 
-import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -8,12 +7,10 @@ from pathlib import Path
 
 from datasets import Dataset
 
-from .problems import load_problems
+from .columns import open_row
+from .problems import load_problems, logger
 from .prompt import PromptFormat, check_format
-from .source import READERS, open_file, open_repository
-
-
-logger = logging.getLogger(__name__)
+from .source import READERS, open_rows
 
 
 @dataclass(frozen=True)
@@ -87,8 +84,8 @@ def load_benchmark(
         name (`str`):
             One of `BENCHMARKS`.
         path (`str` or `Path`, *optional*):
-            A file in place of the hub, or a folder that holds one under the name of the set, such as
-            `math-500.parquet` or `aime24/test.jsonl`.
+            A file in place of the hub, or a folder that holds a file or folder under the name of the set, such as
+            `math-500.parquet` or `AIME24/test.jsonl`.
         repo_id (`str`, *optional*):
             Another copy on the hub.
         revision (`str`, *optional*):
@@ -117,12 +114,15 @@ def load_benchmark(
     check_format(prompt_format)
     benchmark = _SETS[name]
     if path is not None:
-        rows = open_file(_find_file(Path(path), name))
-    else:
-        config = benchmark.config if repo_id in (None, benchmark.repo_id) else None
-        rows = open_repository(repo_id or benchmark.repo_id, config, revision, split, benchmark.split)
-    rows = rows.select([index for index, row in enumerate(rows) if _belongs(row, benchmark)])
+        path = _find(Path(path), name)
+    config = benchmark.config if repo_id in (None, benchmark.repo_id) else None
+    rows = open_rows(repo_id or benchmark.repo_id, path, config, revision, split, benchmark.split)
+    numbers = [number for number, row in enumerate(rows) if _belongs(open_row(row), benchmark)]
+    if not numbers:
+        raise ValueError(f"{path or repo_id or benchmark.repo_id} holds no problem of {name} in its {len(rows)} rows.")
+    rows = rows.select(numbers)
     problems = load_problems(rows, name, prompt_format=prompt_format)
+    problems.info.description += f" ({benchmark.size} expected)"
     if len(problems) != benchmark.size:
         logger.warning("%s: %d problems, %d expected.", name, len(problems), benchmark.size)
     return problems
@@ -140,19 +140,20 @@ def _year(row: Mapping) -> str | None:
     return in_url[1] if in_url else year
 
 
-def _find_file(path: Path, name: str) -> Path:
-    """The file itself, or the one in a folder that bears the name of the set."""
+def _find(path: Path, name: str) -> Path:
+    """The path itself if it is a file; in a folder, the file or folder that bears the name of the set."""
     if not path.is_dir():
         return path
-    files = [file for file in sorted(path.rglob("*")) if file.suffix.lstrip(".") in READERS]
-    for named in (lambda file: file.name.partition(".")[0], lambda file: file.parent.name):
-        for file in files:
-            if _letters(named(file)) == _letters(name):
-                return file
-    raise FileNotFoundError(
-        f"{path} holds no file of {name!r}, only {[str(file.relative_to(path)) for file in files]}."
-    )
+    inside = sorted(path.rglob("*"))
+    files = [file for file in inside if file.is_file() and file.suffix.lstrip(".") in READERS]
+    for found in (*files, path, *filter(Path.is_dir, inside)):
+        if _letters(found.name.partition(".")[0]) == _letters(name):
+            return found
+    names = [str(file.relative_to(path)) for file in files]
+    raise FileNotFoundError(f"{path} holds no file or folder named {name!r}, only {names}: give the file itself.")
 
 
-def _letters(text: str) -> str:
-    return "".join(filter(str.isalnum, text.casefold()))
+def _letters(name: str) -> str:
+    """`AIME_2024`, `MATH-500` and `minerva-math` are `aime24`, `math500` and `minerva`."""
+    letters = "".join(filter(str.isalnum, name.casefold()))
+    return re.sub(r"20(?=\d\d$)", "", letters).removesuffix("math")

@@ -1,5 +1,6 @@
 """Which columns of a data set hold the problem and the gold answer, by the names in use, flat or nested."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -23,6 +24,7 @@ GOLD_NAMES = (
     "label",
     "solution",
 )
+JSON_ROW = "(row)"  # the column of a JSON file
 Path = tuple[str, ...]
 
 
@@ -34,17 +36,25 @@ class Columns:
     Args:
         problem (`tuple[str, ...]`):
             Path of the problem: `("extra_info", "raw_problem")`.
-        golds (`tuple[tuple[str, ...], ...]`):
-            Paths of the gold answer: the next one is used where one has nothing to grade.
+        gold (`tuple[str, ...]`):
+            Path of the gold answer.
+        worked (`tuple[str, ...]`, *optional*):
+            Path of a worked solution, whose marked answer is used in rows where the gold cannot be.
     """
 
     problem: Path
-    golds: tuple[Path, ...]
+    gold: Path
+    worked: Path | None = None
 
     @property
-    def top(self) -> list[str]:
+    def paths(self) -> tuple[Path, ...]:
+        """All paths that there are."""
+        return tuple(filter(None, (self.problem, self.gold, self.worked)))
+
+    @property
+    def tops(self) -> list[str]:
         """The columns of the table that are read."""
-        return list(dict.fromkeys(path[0] for path in (self.problem, *self.golds)))
+        return list(dict.fromkeys(path[0] for path in self.paths))
 
 
 def find_columns(features: Mapping, row: Mapping, mapping: Mapping[str, str] | None = None) -> Columns:
@@ -70,7 +80,7 @@ def find_columns(features: Mapping, row: Mapping, mapping: Mapping[str, str] | N
     ```python
     >>> row = {"prompt": [{"role": "user", "content": "1+1?"}], "reward_model": {"ground_truth": "2"}}
     >>> find_columns({}, row)
-    Columns(problem=('prompt',), golds=(('reward_model', 'ground_truth'),))
+    Columns(problem=('prompt',), gold=('reward_model', 'ground_truth'), worked=None)
     ```
     """
     paths = _paths(features, row)
@@ -78,42 +88,61 @@ def find_columns(features: Mapping, row: Mapping, mapping: Mapping[str, str] | N
     if unknown := mapping.keys() - {"problem", "solution"}:
         raise ValueError(f"`columns` maps 'problem' and 'solution', got {sorted(unknown)}.")
     problem = _named(paths, mapping.get("problem")) or _first(paths, PROBLEM_NAMES)
-    golds = [_named(paths, mapping["solution"])] if "solution" in mapping else [_first(paths, GOLD_NAMES)]
-    if problem is None or golds[0] is None:
-        missing, names = ("problem", PROBLEM_NAMES) if problem is None else ("solution", GOLD_NAMES)
-        kind = "problem" if problem is None else "gold answer"
-        raise ValueError(
-            f"No column holds the {kind}: seen are {['.'.join(path) for path in paths]}, wanted is one of "
-            f"{list(names)}, at the top or nested. Name it: columns={{{missing!r}: '<column>'}}."
-        )
-    if "solution" not in mapping and (worked := _first(paths, ("solution",))) not in (None, *golds):
-        golds.append(worked)
-    return Columns(problem, tuple(golds))
+    gold = _named(paths, mapping.get("solution")) or _first(paths, GOLD_NAMES)
+    for role, path, names in (("problem", problem, PROBLEM_NAMES), ("solution", gold, GOLD_NAMES)):
+        if path is None:
+            raise ValueError(
+                f"No column holds the {role}: seen are {_written(paths)}, wanted is one of {list(names)}, at the top or "
+                f"nested. Name it with columns={{{role!r}: '...'}}."
+            )
+    worked = None if "solution" in mapping else _first(paths, ("solution",))
+    return Columns(problem, gold, worked if worked != gold else None)
 
 
 def value_at(row: Mapping, path: Path) -> object:
-    """What a row holds at a path, `None` if it leads nowhere."""
+    """
+    What a row holds at a path, `None` if it leads nowhere. It may lead into JSON that is stored as text.
+
+    Example:
+
+    ```python
+    >>> value_at({"reward_model": '{"ground_truth": "025"}'}, ("reward_model", "ground_truth"))
+    '025'
+    ```
+    """
     for name in path:
-        row = row.get(name) if isinstance(row, Mapping) else None
+        row = _opened(row).get(name)
     return row
+
+
+def open_row(row: Mapping) -> Mapping:
+    """The row with its columns, also where it is a line of JSON."""
+    return json.loads(row[JSON_ROW]) if JSON_ROW in row else row
+
+
+def _opened(value: object) -> Mapping:
+    """The columns in a structure, or in an object of JSON text; none in anything else."""
+    if isinstance(value, str) and value.startswith("{"):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return {}
+    return value if isinstance(value, Mapping) else {}
 
 
 def _paths(features: Mapping, row: Mapping) -> list[Path]:
     """All columns, with those inside structures behind them: the shallow ones first."""
     paths: dict[Path, None] = {}
-    level: list[tuple[Path, object, object]] = [
-        ((name,), features.get(name), row.get(name)) for name in (features or row)
-    ]
+    level = [((name,), features.get(name), row.get(name)) for name in (features or row)]
     while level:
         deeper = []
         for path, feature, value in level:
             if isinstance(feature, ClassLabel):
                 continue
-            paths[path] = None
-            inner = feature if isinstance(feature, Mapping) else value if isinstance(value, Mapping) else {}
-            for name in inner:
-                child = feature.get(name) if isinstance(feature, Mapping) else None
-                deeper.append(((*path, name), child, value.get(name) if isinstance(value, Mapping) else None))
+            if path != (JSON_ROW,):
+                paths[path] = None
+            kinds, values = feature if isinstance(feature, Mapping) else {}, _opened(value)
+            deeper += [((*path, name), kinds.get(name), values.get(name)) for name in kinds or values]
         level = deeper
     return list(paths)
 
@@ -134,6 +163,10 @@ def _named(paths: list[Path], name: str | None) -> Path | None:
     if name is None:
         return None
     for path in paths:
-        if name in (path[-1], ".".join(path)) and (len(path) == 1 or "." in name):
+        if name in (".".join(path), ".".join(path[1:])):
             return path
-    raise ValueError(f"There is no column {name!r}: seen are {['.'.join(path) for path in paths]}.")
+    raise ValueError(f"There is no column {name!r}: seen are {_written(paths)}.")
+
+
+def _written(paths: list[Path]) -> list[str]:
+    return [".".join(path).removeprefix(f"{JSON_ROW}.") for path in paths]

@@ -1,10 +1,8 @@
-"""Opens a data set: a repository on the hub, or files and folders in its place. Nothing is ever executed."""
+"""Opens a data set: a repository on the hub, or a file or folder in its place. Nothing in it is executed."""
 
-import csv
-import gzip
-import json
 from pathlib import Path
 
+import pandas as pd
 from datasets import (
     Dataset,
     DatasetDict,
@@ -19,129 +17,115 @@ from datasets import (
 )
 from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
 
+from .json_file import open_json
+
 
 READERS = {"parquet": "parquet", "jsonl": "json", "json": "json", "csv": "csv", "tsv": "csv", "arrow": "arrow"}
 
 
-def open_file(path: str | Path, streaming: bool = False) -> Dataset | IterableDataset:
+def open_rows(
+    repo_id: str,
+    path: str | Path | None = None,
+    config: str | None = None,
+    revision: str | None = None,
+    split: str | None = None,
+    default_split: str = "train",
+    streaming: bool = False,
+) -> Dataset | IterableDataset:
     """
-    The rows of a parquet, JSON, JSONL, CSV, TSV or Arrow file; JSON and CSV may be gzipped.
-
-    Text stays text: the columns of a CSV are not turned into numbers.
+    The rows of a data set as they are stored.
 
     Args:
-        path (`str` or `Path`):
-            The file.
+        repo_id (`str`):
+            Repository on the hub, used if there is no `path`.
+        path (`str` or `Path`, *optional*):
+            A parquet, JSON, JSONL, CSV, TSV or Arrow file, or a folder in the shape of a repository or of
+            `save_to_disk`. Text in CSV and JSON files stays text: 025 is not turned into 25.
+        config (`str`, *optional*):
+            Configuration. Without one the default; where there is no default, all of them, one after the other.
+        revision (`str`, *optional*):
+            Branch, tag or commit on the hub.
+        split (`str`, *optional*):
+            Split. Without one the only one, or else `default_split`.
+        default_split (`str`, defaults to `"train"`):
+            What to take of several splits.
         streaming (`bool`, defaults to `False`):
-            Whether to read it while it is iterated over.
+            Whether the rows are read while they are iterated over.
 
     Returns:
         `Dataset` or `IterableDataset`
 
     Raises:
-        `FileNotFoundError`: if it is not there.
-        `ValueError`: for another kind of file, or a broken line, with its number.
+        `FileNotFoundError`: if there is nothing at `path`, or the repository is gone or out of reach.
+        `ValueError`: for an unknown split or kind of file, and for a broken line, by its number.
     """
-    path = Path(path)
+    if path is not None and not Path(path).is_dir():
+        if split not in (None, "train") and split not in Path(path).name:
+            raise ValueError(f"The file {path} has no split {split!r}: name one that has it as its `path`.")
+        return _open_file(Path(path), streaming)
+    splits = _open_folder(Path(path), config, streaming) if path else _load(repo_id, config, revision, streaming)
+    if not isinstance(splits, DatasetDict | IterableDatasetDict):
+        return splits
+    if split is None:
+        split = next(iter(splits)) if len(splits) == 1 else default_split
+    if split not in splits:
+        raise ValueError(f"'{path or repo_id}' has no split {split!r}: give one of {list(splits)} as `split`.")
+    return splits[split]
+
+
+def _open_file(path: Path, streaming: bool) -> Dataset | IterableDataset:
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path}.")
-    kind = path.name.removesuffix(".gz").rpartition(".")[2].lower()
+    kind = path.name.lower().removesuffix(".gz").rpartition(".")[2]
     if kind not in READERS:
-        raise ValueError(f"{path} is none of {', '.join(READERS)}: convert it, or load it with `datasets` yourself.")
+        raise ValueError(f"{path} is none of {', '.join(READERS)}: convert it, or open it with `datasets` yourself.")
+    if not path.stat().st_size:
+        raise ValueError(f"{path} is empty.")
+    if READERS[kind] == "json":
+        return open_json(path, streaming)
     options = {}
     if READERS[kind] == "csv":
         separator = "\t" if kind == "tsv" else ","
-        with _open_text(path) as file:
-            names = next(csv.reader(file, delimiter=separator), [])
-        text = Features({name: Value("string") for name in names})
-        options = {"features": text, "sep": separator, "keep_default_na": False, "encoding": "utf-8-sig"}
-    elif READERS[kind] == "json":
-        _check_json(path, lines=kind == "jsonl")
+        options = {"sep": separator} | _as_text(pd.read_csv(path, nrows=0, sep=separator).columns)
     try:
         return load_dataset(READERS[kind], data_files=str(path), split="train", streaming=streaming, **options)
     except DatasetGenerationError as error:
         raise ValueError(f"{path} cannot be read as {kind}: {error.__cause__ or error}.") from error
 
 
-def _open_text(path: Path):
-    return (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig", newline="")
+def _as_text(names) -> dict:
+    """Options that keep the columns of a CSV as they are written."""
+    return {"features": Features({name: Value("string") for name in names}), "keep_default_na": False}
 
 
-def _check_json(path: Path, lines: bool) -> None:
-    """Names the broken line, which the reader of `datasets` does not."""
-    with _open_text(path) as file:
-        for number, line in enumerate(file if lines else [file.read()], 1):
-            try:
-                json.loads(line or "null") if line.strip() else None
-            except json.JSONDecodeError as error:
-                where = f"line {number}" if lines else f"line {error.lineno}"
-                raise ValueError(f"{path}, {where} is not JSON: {error.msg}.") from error
-
-
-def open_repository(
-    repo_id: str,
-    config: str | None = None,
-    revision: str | None = None,
-    split: str | None = None,
-    preferred_split: str | None = None,
-    streaming: bool = False,
-) -> Dataset | IterableDataset:
-    """
-    The rows of a split of a repository on the hub, or of a folder in its shape.
-
-    Args:
-        repo_id (`str`):
-            Name on the hub, or path of a folder.
-        config (`str`, *optional*):
-            Configuration. Without one, the default; where there is no default, all, one after the other.
-        revision (`str`, *optional*):
-            Branch, tag or commit.
-        split (`str`, *optional*):
-            Split. Without one, the preferred or the only one.
-        preferred_split (`str`, *optional*):
-            Split to take if there is no choice by `split` and the repository has it.
-        streaming (`bool`, defaults to `False`):
-            Whether to read it while it is iterated over.
-
-    Returns:
-        `Dataset` or `IterableDataset`
-
-    Raises:
-        `FileNotFoundError`: if the repository is out of reach, with what to do.
-        `ValueError`: if it has several splits and none is chosen.
-    """
-    try:
-        if Path(repo_id).is_dir() and any(Path(repo_id).glob("*.json")) and _was_saved_to_disk(Path(repo_id)):
-            splits = load_from_disk(repo_id)
-        else:
-            splits = _load(repo_id, config, revision, streaming)
-    except (ConnectionError, DatasetNotFoundError, FileNotFoundError) as error:
-        raise FileNotFoundError(
-            f"Could not load '{repo_id}' ({error}): give another copy as `repo_id`, or a local file as `path`."
-        ) from error
-    if not isinstance(splits, DatasetDict | IterableDatasetDict):
-        return splits
-    if split is None:
-        names = list(splits)
-        split = names[0] if len(names) == 1 else preferred_split
-        if split not in names:
-            raise ValueError(f"'{repo_id}' has the splits {names}: give one as `split`.")
-    elif split not in splits:
-        raise ValueError(f"'{repo_id}' has no split '{split}', only {list(splits)}.")
-    return splits[split]
-
-
-def _was_saved_to_disk(folder: Path) -> bool:
-    return (folder / "dataset_info.json").exists() or (folder / "dataset_dict.json").exists()
+def _open_folder(folder: Path, config: str | None, streaming: bool):
+    if (folder / "state.json").exists() or (folder / "dataset_dict.json").exists():  # written by `save_to_disk`
+        saved = load_from_disk(str(folder))
+        return saved.to_iterable_dataset() if streaming and isinstance(saved, Dataset) else saved
+    return _load(str(folder), config, None, streaming)
 
 
 def _load(repo_id: str, config: str | None, revision: str | None, streaming: bool):
-    names = [config]
-    if config is None:
-        configs = get_dataset_config_names(repo_id, revision=revision)
-        if len(configs) > 1 and "default" not in configs:
-            names = configs
-    parts = [load_dataset(repo_id, name=name, revision=revision, streaming=streaming) for name in names]
-    if len(parts) == 1:
-        return parts[0]
-    return type(parts[0])({name: concatenate_datasets([part[name] for part in parts]) for name in parts[0]})
+    """All splits of a repository; of all its configurations if it has several and no default."""
+
+    def load(config: str | None):
+        options = {"name": config, "revision": revision, "streaming": streaming}
+        splits = load_dataset(repo_id, **options)
+        first = next(iter(splits.values()))
+        if first.info.builder_name == "csv":
+            splits = load_dataset(repo_id, **options, **_as_text(first.column_names or next(iter(first))))
+        return splits
+
+    try:
+        try:
+            return load(config)
+        except ValueError:
+            configs = [] if config else get_dataset_config_names(repo_id, revision=revision)
+            if len(configs) < 2:
+                raise
+            parts = [load(name) for name in configs]
+            return type(parts[0])({name: concatenate_datasets([part[name] for part in parts]) for name in parts[0]})
+    except (ConnectionError, DatasetNotFoundError, FileNotFoundError, RuntimeError) as error:
+        raise FileNotFoundError(
+            f"'{repo_id}' could not be loaded ({error}): give another copy as `repo_id`, or a local file as `path`."
+        ) from error
