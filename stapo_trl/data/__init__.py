@@ -18,6 +18,7 @@ _HOMES = {
     "load_local": "local",
     "load_math": "competition_math",
     "load_problems": "problems",
+    "load_reasoning_gym": "reasoning_gym",
 }
 NAMES = {"dapo-math-17k": "load_dapo", "gsm8k": "load_gsm8k", "math": "load_math"}  # for `--dataset_name`
 __all__ = sorted([*_HOMES, "NAMES", "find_loader"])
