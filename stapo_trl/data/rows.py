@@ -1,5 +1,7 @@
 """Reads problem and gold from a row of any known shape."""
 
+import contextlib
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -67,6 +69,9 @@ def read_row(row: Mapping, columns: Columns) -> Row:
 
 def question(prompt: object) -> tuple[str | None, str]:
     """System message and question of a prompt, chat or plain."""
+    if isinstance(prompt, str) and prompt.startswith("[{"):  # a chat in a CSV
+        with contextlib.suppress(ValueError, RecursionError):
+            prompt = json.loads(prompt)
     if isinstance(prompt, list) and all(isinstance(message, Mapping) for message in prompt):
         said: dict[str, list[str]] = {}
         for message in prompt:

@@ -1,9 +1,10 @@
 """Rows of any shape become distinct problems with usable golds, in order; what was left out is told."""
 
+import json
 import logging
 
 import pytest
-from datasets import Dataset, IterableDataset
+from datasets import Dataset, DatasetDict, IterableDataset
 
 from stapo_trl import STAPOConfig, preflight
 from stapo_trl.data import load_local, load_problems
@@ -142,6 +143,16 @@ def test_chats_keep_their_system_message_and_ask_one_question():
         load([{"prompt": [user, user], "answer": "2"}])
 
 
+def test_a_csv_with_json_in_its_columns_is_opened(tmp_path):
+    row = {
+        "prompt": json.dumps([{"role": "user", "content": "a?"}]),
+        "reward_model": json.dumps({"ground_truth": "025"}),
+    }
+    Dataset.from_list([row, row]).to_csv(tmp_path / "made.csv")
+    problems = load_local(tmp_path / "made.csv", instruction=None)
+    assert problems["prompt"][:] == [[{"role": "user", "content": "a?"}]] and problems["solution"][:] == ["025"]
+
+
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("as_list", [False, True])
 def test_mixed_types_of_golds_in_json_come_out_exactly(tmp_path, as_list, streaming):
@@ -205,5 +216,7 @@ def test_the_rows_train_with_the_accuracy_reward(make):
 def test_settings_are_checked_before_any_row_is_read():
     with pytest.raises(ValueError, match="`prompt_format` must be one of"):
         load_problems(None, "made", prompt_format="text")
+    with pytest.raises(ValueError, match="one split of a data set, got all of .'train'."):
+        load_problems(DatasetDict(train=Dataset.from_list(BAD)), "made")
     with pytest.raises(ValueError, match="`unusable` must be 'raise' or 'drop', got 'keep'"):
         load_problems(None, "made", unusable="keep")
