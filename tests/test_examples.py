@@ -6,7 +6,20 @@ import importlib
 import pytest
 
 
-MODULES = ["groups", "s2t", "stapo_config", "token_dynamics", "data.arithmetic"]
+MODULES = [
+    "groups",
+    "s2t",
+    "stapo_config",
+    "token_dynamics",
+    "data.arithmetic",
+    "data.columns",
+    "data.gold",
+    "data.identity",
+    "data.overlap",
+    "data.problems",
+    "data.prompt",
+    "data.rows",
+]
 
 
 @pytest.mark.parametrize("name", MODULES)
