@@ -11,6 +11,7 @@ from ._version import __version__
 # Name of each command: its module, which has a `main(argv)` and is imported on use (torch and TRL take seconds), and help
 COMMANDS = {
     "train": (".train", "train with STAPO; without arguments, the embedded recipe on a CPU"),
+    "report": (".report.main", "one HTML page and figures of one or several runs"),
 }
 
 

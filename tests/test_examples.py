@@ -6,7 +6,17 @@ import importlib
 import pytest
 
 
-MODULES = ["groups", "s2t", "stapo_config", "token_dynamics", "data.arithmetic"]
+MODULES = [
+    "groups",
+    "s2t",
+    "stapo_config",
+    "token_dynamics",
+    "data.arithmetic",
+    "report.curves",
+    "report.page",
+    "report.style",
+    "report.visible",
+]
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -1,0 +1,318 @@
+"""The report as one HTML file that needs no network: figures as inline SVG, data as JSON, one script."""
+
+import base64
+import hashlib
+import json
+from pathlib import Path
+
+import jinja2
+import numpy as np
+import pandas as pd
+import pyarrow.compute as pc
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from .._version import __version__
+from .curves import PANELS, draw_panel, read_lines
+from .load import Run
+from .scatter import QUADRANT_TITLES, Cloud, draw_gradient_norms, draw_scatter
+from .style import COLORS, styled, to_inline_svg
+from .visible import show_text, show_token
+from .words import CLOUDS, draw_cloud
+
+
+HERE = Path(__file__).parent
+MAX_ROWS = 5000  # of the table of silenced tokens
+MAX_COMPLETIONS, MAX_COMPLETION_TOKENS = 40, 120_000
+CONTEXT = 48  # characters of context shown on each side of a token
+
+
+def render_page(runs: list[Run], clouds: list[Cloud], counts: list[dict], has_curves: bool) -> str:
+    """
+    The page.
+
+    Args:
+        runs (`list[Run]`):
+            The runs.
+        clouds (`list[Cloud]`):
+            The points of each run's scatter.
+        counts (`list[dict]`):
+            The counts of each run's word clouds, see [`stapo_trl.report.words.count_tokens`].
+        has_curves (`bool`):
+            Whether there is more than one step to draw curves over.
+
+    Returns:
+        `str`: HTML in which every text of a model, a data set or a folder's name is escaped.
+    """
+    rows, num_silenced = list_silenced(runs)
+    panels = [_render_panel(panel, runs) for panel in PANELS] if has_curves else []
+    scatters = [
+        _render_scatter(index, run, cloud) for index, (run, cloud) in enumerate(zip(runs, clouds, strict=True))
+    ]
+    data = {
+        "runs": [run.name for run in runs],
+        "panels": [data for _, data in panels],
+        "scatters": [data for _, data in scatters if data],
+        "silenced": rows,
+        "completions": list_completions(runs),
+    }
+    script = (HERE / "page.js").read_text()
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    template = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
+        (HERE / "page.html").read_text()
+    )
+    return template.render(
+        csp=f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; "
+        "base-uri 'none'; form-action 'none'",
+        script=Markup(script),
+        style=Markup((HERE / "page.css").read_text()),
+        light=Markup("".join(f"--{role}:{light};" for role, (light, _) in COLORS.items())),
+        dark=Markup("".join(f"--{role}:{dark};" for role, (_, dark) in COLORS.items())),
+        data=Markup(dump_json(data)),
+        version=__version__,
+        runs=runs,
+        key_numbers=[list_key_numbers(run) for run in runs],
+        absent=[describe_absent(run) for run in runs],
+        panels=[(panel.name, Markup(svg)) for panel, (svg, _) in zip(PANELS, panels, strict=False)],
+        clouds=clouds,
+        scatters=[Markup(svg) for svg, _ in scatters],
+        gradient_norms=Markup(_render_gradient_norms(runs)),
+        quadrants=[_format_quadrants(run) for run in runs],
+        words=[[Markup(svg) for svg in _render_words(index, count)] for index, count in enumerate(counts)],
+        rows=rows,
+        num_silenced=num_silenced,
+        num_completions=len(data["completions"]),
+    )
+
+
+def dump_json(data) -> str:
+    r"""
+    JSON that can stand inside a `<script>` element, whatever text it holds.
+
+    Example:
+
+    ```python
+    >>> dump_json(["</script>"])
+    '["\\u003c/script\\u003e"]'
+    ```
+    """
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)  # not ASCII: \uXXXX, U+2028 included
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def list_key_numbers(run: Run) -> list[tuple[str, str, str]]:
+    """Name, value and explanation of the numbers at the top of the page, as far as they were logged."""
+    numbers = []
+    if len(run.metrics) > 1:
+        numbers.append(("Steps", f"{run.metrics.index.max():,}", "optimizer steps"))
+    share = run.series("s2t/silenced_share")
+    if len(share):
+        numbers.append(("Silenced share", f"{100 * share.mean():.2g} %", "of all tokens"))
+    if run.tokens.num_rows:
+        numbers.append(("Silenced tokens", f"{pc.sum(run.tokens['silenced']).as_py() or 0:,}", "in the token log"))
+    for name, keys, scale in (
+        ("Reward", ["reward"], 1),
+        ("Held-out accuracy, %", ["heldout/greedy_accuracy"], 100),
+        ("Entropy, nats", ["s2t/entropy", "entropy"], 1),
+    ):
+        values = run.series(*keys) * scale
+        size = max(1, min(10, len(values) // 4))
+        first, last = values.iloc[:size].mean(), values.iloc[-size:].mean()
+        if len(values) > 1:
+            detail = "first → last" + (f", means of {size}" if size > 1 else "")
+            numbers.append((name, f"{first:.3g} → {last:.3g}".replace("-", "−"), detail))
+        elif len(values) == 1:
+            numbers.append((name, f"{last:.3g}".replace("-", "−"), "mean"))
+    return numbers
+
+
+def describe_absent(run: Run) -> list[str]:
+    """One sentence for each part of the report that this run's folder gives nothing for."""
+    absent = []
+    if not run.tokens.num_rows:
+        absent.append(
+            "No token log: train with STAPOTrainer, or analyse saved completions with `stapo score`, for the scatter, "
+            "the word clouds and the silenced tokens."
+        )
+    elif not run.completions.num_rows:
+        absent.append("No completions in the token log, so the viewer has nothing of this run.")
+    if run.metrics.empty:
+        absent.append(
+            "No metrics.jsonl: it is written by `stapo train`, or by the callback stapo_trl.progress.MetricsFile."
+        )
+    elif run.quadrants.empty:
+        absent.append("No gradient norms by quadrant: STAPOTrainer logs them on some steps, `stapo score` always.")
+    return absent
+
+
+def list_silenced(runs: list[Run]) -> tuple[list[list], int]:
+    """
+    Rows of the table of silenced tokens, and how many tokens were silenced in all runs together.
+
+    Returns:
+        `tuple[list[list], int]`: at most [`MAX_ROWS`] rows, a random sample if there are more: run, step, before, token,
+        after, probability in %, advantage, entropy, gradient norm, top tokens as text.
+    """
+    frames, total = [], 0
+    for index, run in enumerate(runs):
+        chosen = np.flatnonzero(pc.fill_null(run.tokens["silenced"], False))
+        total += len(chosen)
+        most = MAX_ROWS // len(runs)
+        if len(chosen) > most:
+            chosen = np.sort(np.random.default_rng(0).choice(chosen, most, replace=False))
+        frames.append(run.tokens.take(chosen).to_pandas().assign(run=index))
+    rows = [
+        [
+            row.run,
+            row.step,
+            show_text((row.before or "")[-CONTEXT:]),
+            show_token(row.token or ""),
+            show_text((row.after or "")[:CONTEXT]),
+            _round(100 * row.prob),
+            _round(row.advantage),
+            _round(row.entropy),
+            _round(row.gradient_norm),
+            format_top(row.top_tokens, row.top_probs),
+        ]
+        for frame in frames
+        for row in frame.itertuples()
+    ]
+    return rows, total
+
+
+def format_top(tokens, probs) -> str:
+    """
+    The most probable tokens of a position, as the paper shows them.
+
+    Example:
+
+    ```python
+    >>> format_top(["1", " 2"], [0.9995, 0.0001])
+    '1(99.95%) | ␣2(0.01%)'
+    ```
+    """
+    if tokens is None or probs is None:
+        return ""
+    return " | ".join(f"{show_token(token)}({100 * prob:.2f}%)" for token, prob in zip(tokens, probs, strict=False))
+
+
+def list_completions(runs: list[Run]) -> list[dict]:
+    """Completions for the viewer, those with most silenced tokens first, within [`MAX_COMPLETION_TOKENS`]."""
+    chosen = []
+    for index, run in enumerate(runs):
+        if not run.completions.num_rows:
+            continue
+        flags = run.completions.select(["silenced"]).to_pandas()["silenced"]
+        counts = flags.map(lambda values: 0 if values is None else int(sum(map(bool, values))))
+        best = counts.sort_values(ascending=False, kind="stable").index[: MAX_COMPLETIONS // len(runs)]
+        room = MAX_COMPLETION_TOKENS // len(runs)
+        for row in run.completions.take(np.sort(best)).to_pylist():
+            tokens = [token or "" for token in row["tokens"] or []][:room]
+            room -= len(tokens)
+            if not tokens:
+                continue
+            chosen.append(
+                {
+                    "run": index,
+                    "step": row["step"],
+                    "problem": show_text(row["problem_id"] or ""),
+                    "prompt": show_text(row["prompt"] or ""),
+                    "reward": _round(row["reward"]),
+                    "advantage": _round(row["advantage"]),
+                    "cut": len(tokens) < len(row["tokens"]),
+                    "tokens": [show_text(token) if token.strip() else show_token(token) for token in tokens],
+                    "probs": [_round(prob) for prob in (row["probs"] or [])[: len(tokens)]],
+                    "entropies": [_round(entropy) for entropy in (row["entropies"] or [])[: len(tokens)]],
+                    "silenced": [place for place, flag in enumerate((row["silenced"] or [])[: len(tokens)]) if flag],
+                }
+            )
+    return chosen
+
+
+def _round(value) -> float | None:
+    """Four significant digits; `None` for what is no finite number."""
+    return float(f"{value:.4g}") if value is not None and np.isfinite(value) else None
+
+
+@styled
+def _render_panel(panel, runs: list[Run]) -> tuple[str, dict]:
+    figure = Figure(figsize=(4.1, 2.75))
+    axes = figure.add_axes((0.105, 0.165, 0.885, 0.735))  # the same in each panel, so that the panels line up
+    draw_panel(axes, panel, runs)
+    svg = to_inline_svg(figure, panel.name, f"{panel.title}, {panel.unit}, over optimizer steps")
+    series = [
+        {
+            "run": index,
+            "label": label,
+            "steps": [int(step) for step in values.index],
+            "values": [_round(value) for value in values],
+        }
+        for index, run in enumerate(runs)
+        for label, values in read_lines(panel, run).items()
+    ]
+    return svg, {"name": panel.name, "unit": "%" if panel.unit == "%" else "", "frame": _frame(axes), "series": series}
+
+
+@styled
+def _render_scatter(index: int, run: Run, cloud: Cloud) -> tuple[str, dict | None]:
+    if cloud.points.empty:
+        return "", None
+    figure = Figure(figsize=(4.6, 3.6), layout="constrained")
+    axes = figure.subplots()
+    draw_scatter(axes, cloud, run.name)
+    svg = to_inline_svg(figure, f"scatter-{index}", f"Tokens of {run.name} over probability and entropy")
+    points = cloud.points
+    data = {
+        "name": f"scatter-{index}",
+        "frame": _frame(axes),
+        "prob": [_round(value) for value in points["prob"]],
+        "entropy": [_round(value) for value in points["entropy"]],
+        "step": [int(step) for step in points["step"]],
+        "kind": [2 if s else 1 if c else 0 for s, c in zip(points["silenced"], points["candidate"], strict=True)],
+        "token": list(points["token"]),
+    }
+    return svg, data
+
+
+def _frame(axes) -> dict:
+    """Where the axes lie in the SVG (from its top left, in its units), and their limits: what hovering needs."""
+    figure = axes.figure
+    left, bottom, right, top = axes.get_window_extent().transformed(figure.dpi_scale_trans.inverted()).extents * 72
+    height = figure.get_figheight() * 72
+    return {
+        "box": [round(float(value), 2) for value in (left, height - top, right, height - bottom)],
+        "x": [float(value) for value in axes.get_xlim()],
+        "y": [float(value) for value in axes.get_ylim()],
+        "log": [axes.get_xscale() == "log", axes.get_yscale() == "log"],
+    }
+
+
+def _render_gradient_norms(runs: list[Run]) -> str:
+    if all(run.quadrants.empty for run in runs):
+        return ""
+    return to_inline_svg(draw_gradient_norms(runs), "gradient-norms", "Mean gradient norm of a token by quadrant")
+
+
+def _format_quadrants(run: Run) -> list[tuple[str, ...]]:
+    """Rows of the table of quadrants: name, share, gradient norm, share of gradient, entropy change."""
+    return [
+        (
+            QUADRANT_TITLES[quadrant],
+            f"{100 * row.share:.3g} %",
+            "–" if pd.isna(row.gradient_norm) else f"{row.gradient_norm:.3g}",
+            "–" if pd.isna(row.gradient_share) else f"{100 * row.gradient_share:.3g} %",
+            "–" if pd.isna(row.entropy_change) else f"{row.entropy_change:+.2g}".replace("-", "−"),
+        )
+        for quadrant, row in run.quadrants.iterrows()
+    ]
+
+
+def _render_words(index: int, counts: dict) -> list[str]:
+    if not counts["silenced"] and not counts["kept"]:
+        return []
+    svgs = []
+    for name, (title, color) in CLOUDS.items():
+        most = sorted(counts[name].items(), key=lambda item: -item[1])[:20]
+        description = f"{title}: " + ", ".join(f"{token} {count}" for token, count in most)
+        svgs.append(to_inline_svg(draw_cloud(counts[name], color, title), f"words-{index}-{name}", description))
+    return svgs
