@@ -56,16 +56,16 @@ def render_page(runs: list[Run], clouds: list[Cloud], counts: list[dict], has_cu
         "silenced": rows,
         "completions": list_completions(runs),
     }
-    script = (HERE / "page.js").read_text()
+    script = (HERE / "page.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     template = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
-        (HERE / "page.html").read_text()
+        (HERE / "page.html").read_text(encoding="utf-8")
     )
     return template.render(
         csp=f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; "
         "base-uri 'none'; form-action 'none'",
         script=Markup(script),
-        style=Markup((HERE / "page.css").read_text()),
+        style=Markup((HERE / "page.css").read_text(encoding="utf-8")),
         light=Markup("".join(f"--{role}:{light};" for role, (light, _) in COLORS.items())),
         dark=Markup("".join(f"--{role}:{dark};" for role, (_, dark) in COLORS.items())),
         data=Markup(dump_json(data)),
