@@ -7,6 +7,7 @@ from pathlib import Path
 from .curves import draw_curves
 from .load import load_runs
 from .page import render_page
+from .quadrants import average_quadrants
 from .scatter import draw_gradient_norms, draw_scatters, sample_points
 from .style import save
 from .words import CLOUDS, count_tokens, draw_cloud
@@ -43,7 +44,7 @@ def build_report(run_dirs: Sequence[str | Path], output: str | Path | None = Non
     drawn = [(cloud, run.name) for cloud, run in zip(clouds, runs, strict=True) if not cloud.points.empty]
     if drawn:
         figures["scatter"] = draw_scatters(*map(list, zip(*drawn, strict=True)))
-    if any(not run.quadrants.empty for run in runs):
+    if any(not average_quadrants(run).empty for run in runs):
         figures["gradient-norms"] = draw_gradient_norms(runs)
     for index, count in enumerate(counts):
         for name, (title, color) in CLOUDS.items():

@@ -10,7 +10,6 @@ import pandas as pd
 import pyarrow as pa
 
 from ..progress import read_metrics
-from ..token_dynamics import QUADRANTS
 from ..token_log import read_token_log
 from .visible import show_text
 
@@ -50,30 +49,6 @@ class Run:
     def number(self, setting: str) -> float | None:
         """A setting as a number, or `None` if the log does not name it."""
         return float(self.settings[setting]) if setting in self.settings else None
-
-    @property
-    def quadrants(self) -> pd.DataFrame:
-        """
-        Tokens with a positive advantage by quadrant: a row for each of `QUADRANTS` that was logged.
-
-        Means over the logged steps of `share` and `gradient_share` (of all tokens), `entropy_change` (nats, for a
-        learning rate of 1) and `gradient_norm`, which is weighted by the share.
-        """
-        rows = {}
-        for quadrant in QUADRANTS:
-            name = f"s2t/positive/{quadrant}"
-            share = self.series(f"{name}/share")
-            if share.empty:
-                continue
-            norm = self.series(f"{name}/gradient_norm")
-            weights = share.reindex(norm.index).fillna(0.0)
-            rows[quadrant] = {
-                "share": share.mean(),
-                "gradient_norm": (norm * weights).sum() / weights.sum() if weights.sum() > 0 else np.nan,
-                "gradient_share": self.series(f"{name}/gradient_share").mean(),
-                "entropy_change": self.series(f"{name}/entropy_change").mean(),
-            }
-        return pd.DataFrame.from_dict(rows, orient="index", columns=list(next(iter(rows.values()), {"share": 0})))
 
 
 def load_runs(folders: list[Path]) -> list[Run]:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import jinja2
 import numpy as np
-import pandas as pd
 import pyarrow.compute as pc
 from markupsafe import Markup
 from matplotlib.figure import Figure
@@ -15,7 +14,8 @@ from matplotlib.figure import Figure
 from .._version import __version__
 from .curves import PANELS, draw_panel, read_lines
 from .load import Run
-from .scatter import QUADRANT_TITLES, Cloud, draw_gradient_norms, draw_scatter
+from .quadrants import COLUMNS, average_quadrants, format_quadrants
+from .scatter import Cloud, draw_gradient_norms, draw_scatter
 from .style import COLORS, styled, to_inline_svg
 from .visible import show_text, show_token
 from .words import CLOUDS, draw_cloud
@@ -77,7 +77,8 @@ def render_page(runs: list[Run], clouds: list[Cloud], counts: list[dict], has_cu
         clouds=clouds,
         scatters=[Markup(svg) for svg, _ in scatters],
         gradient_norms=Markup(_render_gradient_norms(runs)),
-        quadrants=[_format_quadrants(run) for run in runs],
+        quadrants=[format_quadrants(average_quadrants(run)) for run in runs],
+        columns=list(COLUMNS.values()),
         words=[[Markup(svg) for svg in _render_words(index, count)] for index, count in enumerate(counts)],
         rows=rows,
         num_silenced=num_silenced,
@@ -140,7 +141,7 @@ def describe_absent(run: Run) -> list[str]:
         absent.append(
             "No metrics.jsonl: it is written by `stapo train`, or by the callback stapo_trl.progress.MetricsFile."
         )
-    elif run.quadrants.empty:
+    elif average_quadrants(run).empty:
         absent.append("No gradient norms by quadrant: STAPOTrainer logs them on some steps, `stapo score` always.")
     return absent
 
@@ -288,23 +289,9 @@ def _frame(axes) -> dict:
 
 
 def _render_gradient_norms(runs: list[Run]) -> str:
-    if all(run.quadrants.empty for run in runs):
+    if all(average_quadrants(run).empty for run in runs):
         return ""
     return to_inline_svg(draw_gradient_norms(runs), "gradient-norms", "Mean gradient norm of a token by quadrant")
-
-
-def _format_quadrants(run: Run) -> list[tuple[str, ...]]:
-    """Rows of the table of quadrants: name, share, gradient norm, share of gradient, entropy change."""
-    return [
-        (
-            QUADRANT_TITLES[quadrant],
-            f"{100 * row.share:.3g} %",
-            "–" if pd.isna(row.gradient_norm) else f"{row.gradient_norm:.3g}",
-            "–" if pd.isna(row.gradient_share) else f"{100 * row.gradient_share:.3g} %",
-            "–" if pd.isna(row.entropy_change) else f"{row.entropy_change:+.2g}".replace("-", "−"),
-        )
-        for quadrant, row in run.quadrants.iterrows()
-    ]
 
 
 def _render_words(index: int, counts: dict) -> list[str]:

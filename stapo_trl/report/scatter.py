@@ -12,18 +12,13 @@ from matplotlib.ticker import LogLocator, NullLocator
 
 from ..s2t import MIN_ADVANTAGE
 from .load import Run
+from .quadrants import TITLES, average_quadrants
 from .style import GRID, INK, MUTED, SILENCED, color_of_run, format_power, styled
 from .visible import show_token
 
 
 LOWEST_PROB = 1e-10  # less probable tokens are drawn here
 MIDTONE = "#8793a0"  # can be seen on white and on dark: the points are one picture for both
-QUADRANT_TITLES = {
-    "high_prob_high_entropy": "high probability, high entropy",
-    "high_prob_low_entropy": "high probability, low entropy",
-    "low_prob_high_entropy": "low probability, high entropy",
-    "low_prob_low_entropy": "low probability, low entropy",
-}
 
 
 @dataclass
@@ -179,7 +174,7 @@ def draw_gradient_norms(runs: list[Run]) -> Figure:
     axes = figure.subplots()
     width = 0.76 / len(runs)
     for index, run in enumerate(runs):
-        norms = run.quadrants.reindex(list(QUADRANT_TITLES))["gradient_norm"].astype(float)
+        norms = average_quadrants(run).reindex(list(TITLES))["gradient_norm"].astype(float)
         places = np.arange(len(norms)) + (index - (len(runs) - 1) / 2) * width
         bars = axes.bar(places, norms.fillna(0.0), width * 0.9, color=color_of_run(index), gid=f"run-{index}")
         if len(runs) == 1:
@@ -187,7 +182,7 @@ def draw_gradient_norms(runs: list[Run]) -> Figure:
         labels = ["none" if math.isnan(norm) else f"{norm:.2g}" for norm in norms]
         if len(runs) <= 3:
             axes.bar_label(bars, labels, color=INK, fontsize=8.5, padding=2)
-    axes.set_xticks(range(4), [title.replace(", ", "\n") for title in QUADRANT_TITLES.values()], color=MUTED)
+    axes.set_xticks(range(4), [title.replace(", ", "\n") for title in TITLES.values()], color=MUTED)
     axes.set_title("Mean gradient norm of a token, by its logits")
     axes.grid(axis="x", visible=False)
     axes.margins(y=0.1)

@@ -35,17 +35,6 @@ def test_values_that_are_no_finite_numbers_and_unfinished_lines_are_left_out(tmp
     assert run.series("reward").to_dict() == {4: 1.0}
 
 
-def test_the_gradient_norm_of_a_quadrant_is_weighted_by_its_tokens(tmp_path):
-    name = "s2t/positive/low_prob_low_entropy"
-    entries = [{"step": 1, f"{name}/share": 0.3, f"{name}/gradient_norm": 1.0}]
-    entries += [{"step": 2, f"{name}/share": 0.1, f"{name}/gradient_norm": 2.0}, {"step": 3, f"{name}/share": 0.0}]
-    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, entries)))
-    row = load_runs([tmp_path])[0].quadrants.loc["low_prob_low_entropy"]
-    assert row.gradient_norm == pytest.approx(0.3 / 0.4 * 1.0 + 0.1 / 0.4 * 2.0) and row.share == pytest.approx(
-        0.4 / 3
-    )
-
-
 def test_runs_of_one_name_are_told_apart(tmp_path):
     for parent in ("a", "b"):
         (tmp_path / parent / "run").mkdir(parents=True)
