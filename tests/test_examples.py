@@ -11,6 +11,7 @@ MODULES = [
     "s2t",
     "stapo_config",
     "token_dynamics",
+    "completions",
     "data.arithmetic",
     "report.curves",
     "report.page",

@@ -72,6 +72,7 @@ def render_page(runs: list[Run], clouds: list[Cloud], counts: list[dict], has_cu
         version=__version__,
         runs=runs,
         key_numbers=[list_key_numbers(run) for run in runs],
+        settings=[list_settings(run) for run in runs],
         absent=[describe_absent(run) for run in runs],
         panels=[(panel.name, Markup(svg)) for panel, (svg, _) in zip(PANELS, panels, strict=False)],
         clouds=clouds,
@@ -82,6 +83,7 @@ def render_page(runs: list[Run], clouds: list[Cloud], counts: list[dict], has_cu
         words=[[Markup(svg) for svg in _render_words(index, count)] for index, count in enumerate(counts)],
         rows=rows,
         num_silenced=num_silenced,
+        has_tokens=any(run.tokens.num_rows for run in runs),
         num_completions=len(data["completions"]),
     )
 
@@ -125,6 +127,13 @@ def list_key_numbers(run: Run) -> list[tuple[str, str, str]]:
         elif len(values) == 1:
             numbers.append((name, f"{last:.3g}".replace("-", "−"), "mean"))
     return numbers
+
+
+def list_settings(run: Run) -> str:
+    """What the token log says about the run, in one line."""
+    names = {"model": "model", "prob_threshold": "τp", "entropy_quantile": "q", "selection": "silenced"}
+    shown = [f"{name} {show_text(run.settings[key])}" for key, name in names.items() if run.settings.get(key)]
+    return " · ".join(shown)
 
 
 def describe_absent(run: Run) -> list[str]:
@@ -207,7 +216,7 @@ def list_completions(runs: list[Run]) -> list[dict]:
         counts = flags.map(lambda values: 0 if values is None else int(sum(map(bool, values))))
         best = counts.sort_values(ascending=False, kind="stable").index[: MAX_COMPLETIONS // len(runs)]
         room = MAX_COMPLETION_TOKENS // len(runs)
-        for row in run.completions.take(np.sort(best)).to_pylist():
+        for row in run.completions.take(best.to_numpy()).to_pylist():
             tokens = [token or "" for token in row["tokens"] or []][:room]
             room -= len(tokens)
             if not tokens:
