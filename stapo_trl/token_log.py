@@ -7,14 +7,16 @@ A shard appears under its name when it is whole, so a crash loses at most the ro
 
 import os
 import warnings
-from collections.abc import Iterable
+from collections import deque
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from transformers import TrainerCallback
 
 
 FOLDER = "token_log"
+MAX_COMPLETIONS = 8  # in a shard
 
 # One row per logged token: every silenced one, and samples of kept candidates and of all other valid tokens
 TOKENS = pa.schema(
@@ -59,36 +61,47 @@ COMPLETIONS = pa.schema(
 SCHEMAS = {"tokens": TOKENS, "completions": COMPLETIONS}
 
 
-class TokenLog:
+class TokenLog(TrainerCallback):
     """
-    Writes the token log of one process.
+    Writes the token log of one process. As a callback it closes a shard with each checkpoint, so that a resumed run
+    can drop what it is going to do again.
 
     Args:
         run_dir (`str` or `Path`):
             The run's folder.
-        rank (`int`, defaults to `0`):
+        rank (`int`, *optional*, defaults to `0`):
             Index of the process.
         metadata (`dict[str, str]`, *optional*):
             Settings of the run, kept in each file: `prob_threshold`, `entropy_quantile`, `selection`, `model`.
-        max_rows (`int`, defaults to `5000`):
-            Rows after which a shard is written.
+        max_rows (`int`, *optional*, defaults to `5000`):
+            Tokens after which a shard is written.
+
+    Attributes:
+        recent (`deque[dict]`): the last rows of tokens.
     """
 
     def __init__(self, run_dir: str | Path, rank: int = 0, metadata: dict[str, str] | None = None, max_rows=5000):
         self.folder, self.rank, self.metadata, self.max_rows = Path(run_dir) / FOLDER, rank, metadata or {}, max_rows
         self.rows = {name: [] for name in SCHEMAS}
+        self.recent = deque(maxlen=200)
         self.failed = False
 
-    def drop_after(self, step: int) -> None:
-        """Delete the shards that begin after this step, those of all processes: a resumed run makes them again."""
-        for path in list_shards(self.folder):
-            if int(path.name.split("-")[1]) > step:
-                path.unlink()
+    def add(self, tokens: list[dict], completions: list[dict]) -> None:
+        """
+        Add the rows of one step. A shard keeps a few of its completions, preferably late ones with silenced tokens.
 
-    def add(self, tokens: Iterable[dict] = (), completions: Iterable[dict] = ()) -> None:
-        """Add rows, as dictionaries with the columns of [`TOKENS`] and [`COMPLETIONS`]; missing ones are null."""
+        Args:
+            tokens, completions (`list[dict]`):
+                Rows with the columns of [`TOKENS`] and [`COMPLETIONS`]; missing ones are null.
+        """
+        self.recent += tokens
+        if self.failed:
+            return
         self.rows["tokens"] += tokens
-        self.rows["completions"] += completions
+        completions = sorted(
+            self.rows["completions"] + completions, key=lambda row: (any(row["silenced"]), row["step"])
+        )
+        self.rows["completions"] = completions[-MAX_COMPLETIONS:]
         if len(self.rows["tokens"]) >= self.max_rows:
             self.write()
 
@@ -106,8 +119,28 @@ class TokenLog:
                 os.replace(unfinished, path)
             except OSError as error:
                 self.failed = True
-                warnings.warn(f"The token log ends here, as it cannot be written to {self.folder}: {error}.")
+                warnings.warn(
+                    f"The token log ends here and training goes on: {self.folder} is not writable ({error})."
+                )
         self.rows = {name: [] for name in SCHEMAS}
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.recent.clear()
+        self.rows = {name: [] for name in SCHEMAS}
+        if state.is_world_process_zero:  # the shards of every process, before any of them writes
+            for path in list_shards(self.folder):
+                if first_step(path) > state.global_step:
+                    path.unlink(missing_ok=True)
+
+    def on_save(self, args, state, control, **kwargs):
+        self.write()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.write()
+
+
+def first_step(path: Path) -> int:
+    return int(path.name.split("-")[1])
 
 
 def list_shards(folder: Path, name: str = "*") -> list[Path]:
@@ -129,5 +162,5 @@ def read_token_log(run_dir: str | Path, name: str = "tokens") -> pa.Table:
         `pyarrow.Table`: with the columns of [`TOKENS`] or [`COMPLETIONS`]; the settings stand in its schema's metadata.
     """
     shards = list_shards(Path(run_dir) / FOLDER, name)
-    tables = [pq.read_table(path) for path in shards]
+    tables = [pq.read_table(path, partitioning=None) for path in shards]
     return pa.concat_tables(tables) if tables else SCHEMAS[name].empty_table()
