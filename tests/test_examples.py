@@ -16,6 +16,7 @@ MODULES = [
     "report.curves",
     "report.page",
     "report.style",
+    "report.tables",
     "report.visible",
 ]
 

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import jinja2
-import numpy as np
 import pyarrow.compute as pc
 from markupsafe import Markup
 from matplotlib.figure import Figure
@@ -17,14 +16,12 @@ from .load import Run
 from .quadrants import COLUMNS, average_quadrants, format_quadrants
 from .scatter import Cloud, draw_gradient_norms, draw_scatter
 from .style import COLORS, styled, to_inline_svg
-from .visible import show_text, show_token
+from .tables import list_completions, list_silenced, round_number
+from .visible import show_text
 from .words import CLOUDS, draw_cloud
 
 
 HERE = Path(__file__).parent
-MAX_ROWS = 5000  # of the table of silenced tokens
-MAX_COMPLETIONS, MAX_COMPLETION_TOKENS = 40, 120_000
-CONTEXT = 48  # characters of context shown on each side of a token
 
 
 def render_page(runs: list[Run], clouds: list[Cloud], counts: list[dict], has_curves: bool) -> str:
@@ -131,9 +128,11 @@ def list_key_numbers(run: Run) -> list[tuple[str, str, str]]:
 
 def list_settings(run: Run) -> str:
     """What the token log says about the run, in one line."""
-    names = {"model": "model", "prob_threshold": "τp", "entropy_quantile": "q", "selection": "silenced"}
-    shown = [f"{name} {show_text(run.settings[key])}" for key, name in names.items() if run.settings.get(key)]
-    return " · ".join(shown)
+    settings = dict(run.settings)
+    if Path(settings.get("model", "")).is_absolute():
+        settings["model"] = Path(settings["model"]).name  # the page is shared: a name, not where it lies
+    names = {"model": "model", "prob_threshold": "τp", "entropy_quantile": "q", "selection": "selection"}
+    return " · ".join(f"{name} {show_text(settings[key])}" for key, name in names.items() if settings.get(key))
 
 
 def describe_absent(run: Run) -> list[str]:
@@ -155,95 +154,6 @@ def describe_absent(run: Run) -> list[str]:
     return absent
 
 
-def list_silenced(runs: list[Run]) -> tuple[list[list], int]:
-    """
-    Rows of the table of silenced tokens, and how many tokens were silenced in all runs together.
-
-    Returns:
-        `tuple[list[list], int]`: at most [`MAX_ROWS`] rows, a random sample if there are more: run, step, before, token,
-        after, probability in %, advantage, entropy, gradient norm, top tokens as text.
-    """
-    frames, total = [], 0
-    for index, run in enumerate(runs):
-        chosen = np.flatnonzero(pc.fill_null(run.tokens["silenced"], False))
-        total += len(chosen)
-        most = MAX_ROWS // len(runs)
-        if len(chosen) > most:
-            chosen = np.sort(np.random.default_rng(0).choice(chosen, most, replace=False))
-        frames.append(run.tokens.take(chosen).to_pandas().assign(run=index))
-    rows = [
-        [
-            row.run,
-            row.step,
-            show_text((row.before or "")[-CONTEXT:]),
-            show_token(row.token or ""),
-            show_text((row.after or "")[:CONTEXT]),
-            _round(100 * row.prob),
-            _round(row.advantage),
-            _round(row.entropy),
-            _round(row.gradient_norm),
-            format_top(row.top_tokens, row.top_probs),
-        ]
-        for frame in frames
-        for row in frame.itertuples()
-    ]
-    return rows, total
-
-
-def format_top(tokens, probs) -> str:
-    """
-    The most probable tokens of a position, as the paper shows them.
-
-    Example:
-
-    ```python
-    >>> format_top(["1", " 2"], [0.9995, 0.0001])
-    '1(99.95%) | ␣2(0.01%)'
-    ```
-    """
-    if tokens is None or probs is None:
-        return ""
-    return " | ".join(f"{show_token(token)}({100 * prob:.2f}%)" for token, prob in zip(tokens, probs, strict=False))
-
-
-def list_completions(runs: list[Run]) -> list[dict]:
-    """Completions for the viewer, those with most silenced tokens first, within [`MAX_COMPLETION_TOKENS`]."""
-    chosen = []
-    for index, run in enumerate(runs):
-        if not run.completions.num_rows:
-            continue
-        flags = run.completions.select(["silenced"]).to_pandas()["silenced"]
-        counts = flags.map(lambda values: 0 if values is None else int(sum(map(bool, values))))
-        best = counts.sort_values(ascending=False, kind="stable").index[: MAX_COMPLETIONS // len(runs)]
-        room = MAX_COMPLETION_TOKENS // len(runs)
-        for row in run.completions.take(best.to_numpy()).to_pylist():
-            tokens = [token or "" for token in row["tokens"] or []][:room]
-            room -= len(tokens)
-            if not tokens:
-                continue
-            chosen.append(
-                {
-                    "run": index,
-                    "step": row["step"],
-                    "problem": show_text(row["problem_id"] or ""),
-                    "prompt": show_text(row["prompt"] or ""),
-                    "reward": _round(row["reward"]),
-                    "advantage": _round(row["advantage"]),
-                    "cut": len(tokens) < len(row["tokens"]),
-                    "tokens": [show_text(token) if token.strip() else show_token(token) for token in tokens],
-                    "probs": [_round(prob) for prob in (row["probs"] or [])[: len(tokens)]],
-                    "entropies": [_round(entropy) for entropy in (row["entropies"] or [])[: len(tokens)]],
-                    "silenced": [place for place, flag in enumerate((row["silenced"] or [])[: len(tokens)]) if flag],
-                }
-            )
-    return chosen
-
-
-def _round(value) -> float | None:
-    """Four significant digits; `None` for what is no finite number."""
-    return float(f"{value:.4g}") if value is not None and np.isfinite(value) else None
-
-
 @styled
 def _render_panel(panel, runs: list[Run]) -> tuple[str, dict]:
     figure = Figure(figsize=(4.1, 2.75))
@@ -255,7 +165,7 @@ def _render_panel(panel, runs: list[Run]) -> tuple[str, dict]:
             "run": index,
             "label": label,
             "steps": [int(step) for step in values.index],
-            "values": [_round(value) for value in values],
+            "values": [round_number(value) for value in values],
         }
         for index, run in enumerate(runs)
         for label, values in read_lines(panel, run).items()
@@ -275,8 +185,8 @@ def _render_scatter(index: int, run: Run, cloud: Cloud) -> tuple[str, dict | Non
     data = {
         "name": f"scatter-{index}",
         "frame": _frame(axes),
-        "prob": [_round(value) for value in points["prob"]],
-        "entropy": [_round(value) for value in points["entropy"]],
+        "prob": [round_number(value) for value in points["prob"]],
+        "entropy": [round_number(value) for value in points["entropy"]],
         "step": [int(step) for step in points["step"]],
         "kind": [2 if s else 1 if c else 0 for s, c in zip(points["silenced"], points["candidate"], strict=True)],
         "token": list(points["token"]),

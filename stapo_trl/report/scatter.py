@@ -183,7 +183,7 @@ def draw_gradient_norms(runs: list[Run]) -> Figure:
         if len(runs) <= 3:
             axes.bar_label(bars, labels, color=INK, fontsize=8.5, padding=2)
     axes.set_xticks(range(4), [title.replace(", ", "\n") for title in TITLES.values()], color=MUTED)
-    axes.set_title("Mean gradient norm of a token, by its logits")
+    axes.set_title("Mean gradient norm of a token, at its logits")
     axes.grid(axis="x", visible=False)
     axes.margins(y=0.1)
     if len(runs) > 1:

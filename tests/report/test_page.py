@@ -4,13 +4,16 @@ import json
 import re
 from html.parser import HTMLParser
 
+import pandas as pd
 import pytest
 from made_up_runs import HOSTILE, write_metrics, write_run
 
 from stapo_trl import cli
-from stapo_trl.report import page
+from stapo_trl.report import tables
 from stapo_trl.report.build import build_report
-from stapo_trl.report.load import load_runs
+from stapo_trl.report.load import Run, load_runs
+from stapo_trl.report.page import list_settings
+from stapo_trl.report.visible import show_token
 
 
 def data_of(html: str) -> dict:
@@ -48,7 +51,7 @@ def test_hostile_text_is_data_everywhere(tmp_path):
     elements = list_elements(html)
     assert [tag for tag, _ in elements].count("script") == 2 and "img" not in dict(elements)
     assert not [name for _, attributes in elements for name in attributes if name.startswith("on")]
-    assert {row[3] for row in data["silenced"]} == {page.show_token(token) for token in HOSTILE}
+    assert {row[3] for row in data["silenced"]} == {show_token(token) for token in HOSTILE}
     assert "<script>alert(1)</script>" in {token for row in data["completions"] for token in row["tokens"]}
 
 
@@ -63,7 +66,7 @@ def test_the_policy_allows_this_script_and_no_network(tmp_path):
 
 
 def test_rows_stay_below_the_limit_and_the_total_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(page, "MAX_ROWS", 20)
+    monkeypatch.setattr(tables, "MAX_ROWS", 20)
     run = write_run(tmp_path / "run", num_tokens=300)
     total = load_runs([run])[0].tokens["silenced"].to_pylist().count(True)
     html, data = read_report(build_report([run]))
@@ -71,7 +74,7 @@ def test_rows_stay_below_the_limit_and_the_total_is_named(tmp_path, monkeypatch)
 
 
 def test_long_completions_are_cut_and_say_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(page, "MAX_COMPLETION_TOKENS", 200)  # of 6 completions with 120 tokens each
+    monkeypatch.setattr(tables, "MAX_COMPLETION_TOKENS", 200)  # of 6 completions with 120 tokens each
     _, data = read_report(build_report([write_run(tmp_path / "run")]))
     assert [(len(row["tokens"]), row["cut"]) for row in data["completions"]] == [(120, False), (80, True)]
 
@@ -81,9 +84,16 @@ def test_a_row_of_the_table_reads_as_in_the_paper(tmp_path):
     _, data = read_report(build_report([run]))
     first = next(row for row in load_runs([run])[0].tokens.to_pylist() if row["silenced"])
     _, step, before, token, after, prob, advantage, entropy, norm, top = data["silenced"][0]
-    assert (step, token) == (first["step"], page.show_token(first["token"]))
+    assert (step, token) == (first["step"], show_token(first["token"]))
     assert prob == pytest.approx(100 * first["prob"], rel=1e-3) and advantage == pytest.approx(0.54)
     assert top.split(" | ")[0].endswith("(99.95%)") and top.count(" | ") == 4
+
+
+def test_the_settings_are_named_and_no_folder_of_the_machine(tmp_path):
+    html, _ = read_report(build_report([write_run(tmp_path / "run")]))
+    assert "model made-up · τp 0.002 · q 0.75 · selection low_entropy" in html and str(tmp_path) not in html
+    run = Run("run", pd.DataFrame(), None, None, {"model": str(tmp_path / "checkpoint")})
+    assert list_settings(run) == "model checkpoint"
 
 
 def test_a_plain_run_opens_and_says_what_is_absent(tmp_path):
