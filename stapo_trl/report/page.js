@@ -36,7 +36,8 @@ const draw = (svg, tag, attributes) => {
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
   return svg.appendChild(element);
 };
-const along = (value, [low, high], log) => (log ? Math.log(value / low) / Math.log(high / low) : (value - low) / (high - low));
+const scales = { linear: (value) => value, log: Math.log, function: (value) => Math.sqrt(Math.max(value, 0)) };  // as in scatter.py
+const along = (value, [low, high], scale) => (scales[scale](value) - scales[scale](low)) / (scales[scale](high) - scales[scale](low));
 const inSvg = (svg, event) => new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
 const inPage = (svg, x, y) => new DOMPoint(x, y).matrixTransform(svg.getScreenCTM());
 const hidden = new Set();
@@ -57,7 +58,7 @@ let step = null;
 const chooseStep = (chart, value) => {
   step = allSteps[nearest(allSteps, value)];
   for (const { panel, hair } of charts) {
-    const x = panel.frame.box[0] + along(step, panel.frame.x, false) * (panel.frame.box[2] - panel.frame.box[0]);
+    const x = panel.frame.box[0] + along(step, panel.frame.x, "linear") * (panel.frame.box[2] - panel.frame.box[0]);
     hair.setAttribute("x1", x); hair.setAttribute("x2", x); hair.setAttribute("visibility", "visible");
   }
   const lines = [[`step ${step.toLocaleString("en")}`]];
@@ -100,9 +101,9 @@ for (const box of document.querySelectorAll("[data-run]")) {
 const kinds = ["", "improbable, kept", "silenced"];
 for (const cloud of data.scatters) {
   const svg = document.getElementById(cloud.name).querySelector("svg");
-  const { box: [left, top, right, bottom], x, y, log } = cloud.frame;
-  const xs = cloud.prob.map((value) => left + along(Math.max(value, x[0]), x, log[0]) * (right - left));
-  const ys = cloud.entropy.map((value) => bottom - along(value, y, log[1]) * (bottom - top));
+  const { box: [left, top, right, bottom], x, y, scale } = cloud.frame;
+  const xs = cloud.prob.map((value) => left + along(Math.max(value, x[0]), x, scale[0]) * (right - left));
+  const ys = cloud.entropy.map((value) => bottom - along(value, y, scale[1]) * (bottom - top));
   const ring = draw(svg, "circle", { class: "ring", r: 4, visibility: "hidden" });
   svg.addEventListener("pointermove", (event) => {
     const at = inSvg(svg, event);

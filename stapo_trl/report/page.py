@@ -116,7 +116,7 @@ def list_key_numbers(run: Run) -> list[tuple[str, str, str]]:
         ("Entropy, nats", ["s2t/entropy", "entropy"], 1),
     ):
         values = run.series(*keys) * scale
-        size = max(1, min(10, len(values) // 4))
+        size = 10 if len(values) >= 40 else 1
         first, last = values.iloc[:size].mean(), values.iloc[-size:].mean()
         if len(values) > 1:
             detail = "first → last" + (f", means of {size}" if size > 1 else "")
@@ -203,7 +203,7 @@ def _frame(axes) -> dict:
         "box": [round(float(value), 2) for value in (left, height - top, right, height - bottom)],
         "x": [float(value) for value in axes.get_xlim()],
         "y": [float(value) for value in axes.get_ylim()],
-        "log": [axes.get_xscale() == "log", axes.get_yscale() == "log"],
+        "scale": [axes.get_xscale(), axes.get_yscale()],
     }
 
 

@@ -18,6 +18,7 @@ from .visible import show_token
 
 
 LOWEST_PROB = 1e-10  # less probable tokens are drawn here
+ENTROPY_TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 3, 4, 5, 6, 8, 10, 12)
 MIDTONE = "#8793a0"  # can be seen on white and on dark: the points are one picture for both
 
 
@@ -90,6 +91,10 @@ def sample_points(run: Run, limit: int) -> Cloud:
     )
 
 
+def _root(values: np.ndarray) -> np.ndarray:
+    return np.sqrt(np.maximum(values, 0.0))  # rounding leaves some entropies a little below zero
+
+
 @styled
 def draw_scatter(axes: Axes, cloud: Cloud, title: str = "") -> None:
     """
@@ -110,11 +115,17 @@ def draw_scatter(axes: Axes, cloud: Cloud, title: str = "") -> None:
     )
     highest = max(points["entropy"].max() if len(points) else 0.0, *(cloud.entropy_thresholds or (0.1,))) * 1.05
     axes.set_xscale("log")
+    axes.set_yscale("function", functions=(_root, np.square))  # silenced tokens lie close to zero
     axes.xaxis.set_major_locator(LogLocator(numticks=6))
     axes.xaxis.set_major_formatter(format_power)
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlim(lowest, 1.6)
-    axes.set_ylim(-0.02 * highest, highest)
+    axes.set_ylim(0, highest)
+    ticks = [0.0]
+    for tick in ENTROPY_TICKS:
+        if tick <= highest and math.sqrt(tick) - math.sqrt(ticks[-1]) > 0.08 * math.sqrt(highest):
+            ticks.append(tick)
+    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     silenced, candidate = points["silenced"].eq(True), points["candidate"].eq(True)
     groups = [
         (~candidate & ~silenced, dict(color=MIDTONE, alpha=0.35, s=5)),
@@ -122,7 +133,9 @@ def draw_scatter(axes: Axes, cloud: Cloud, title: str = "") -> None:
         (silenced, dict(color="#e8590c", alpha=0.8, s=11)),
     ]
     for group, style in groups:
-        axes.scatter(probs[group], points["entropy"][group], rasterized=True, **{"linewidths": 0} | style)
+        axes.scatter(
+            probs[group], points["entropy"][group], rasterized=True, clip_on=False, **{"linewidths": 0} | style
+        )
     if cloud.prob_threshold:
         axes.axvline(cloud.prob_threshold, color=INK, linewidth=0.9, linestyle=(0, (4, 2)))
         axes.text(
@@ -137,13 +150,13 @@ def draw_scatter(axes: Axes, cloud: Cloud, title: str = "") -> None:
         )
     if cloud.entropy_thresholds:
         low, median, high = cloud.entropy_thresholds
-        axes.axhspan(low, high, color=GRID, alpha=0.8, linewidth=0, zorder=0)
+        axes.axhspan(low, high, color=GRID, alpha=0.6, linewidth=0, zorder=0)
         axes.axhline(median, color=INK, linewidth=0.9, linestyle=(0, (4, 2)))
         axes.text(
             1.01, median, "τh", transform=axes.get_yaxis_transform(), color=INK, ha="left", va="center", fontsize=8.5
         )
     axes.set_xlabel("probability")
-    axes.set_ylabel("entropy, nats")
+    axes.set_ylabel("entropy, nats (square-root scale)")
     axes.set_title(title, pad=16)
 
 
