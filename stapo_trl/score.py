@@ -1,7 +1,8 @@
 """
 `stapo score`: which tokens of saved completions are spurious under a model, without any training.
 
-It writes a folder that `stapo report` opens: `metrics.jsonl` with one entry for each mini-batch, and `token_log/`.
+It writes a folder that `stapo report` opens: `metrics.jsonl` with one entry for each mini-batch, and `token_log/`. Text is
+tokenised again, which can differ from the tokens that were sampled: a column `completion_ids` avoids that.
 """
 
 import argparse

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from .._version import __version__
 from .curves import PANELS, draw_panel, read_lines
 from .load import Run
-from .quadrants import COLUMNS, average_quadrants, format_quadrants
+from .quadrants import COLUMNS, TITLES, average_quadrants, format_quadrants
 from .scatter import Cloud, draw_gradient_norms, draw_scatter
 from .style import COLORS, styled, to_inline_svg
 from .tables import list_completions, list_silenced, round_number
@@ -77,6 +77,7 @@ def render_page(runs: list[Run], clouds: list[Cloud], counts: list[dict], has_cu
         gradient_norms=Markup(_render_gradient_norms(runs)),
         quadrants=[format_quadrants(average_quadrants(run)) for run in runs],
         columns=list(COLUMNS.values()),
+        spurious=TITLES["low_prob_low_entropy"],
         words=[[Markup(svg) for svg in _render_words(index, count)] for index, count in enumerate(counts)],
         rows=rows,
         num_silenced=num_silenced,

@@ -194,7 +194,7 @@ def draw_gradient_norms(runs: list[Run]) -> Figure:
             bars[-1].set_facecolor(SILENCED)
         labels = ["none" if math.isnan(norm) else f"{norm:.2g}" for norm in norms]
         if len(runs) <= 3:
-            axes.bar_label(bars, labels, color=INK, fontsize=8.5, padding=2)
+            axes.bar_label(bars, labels, color=INK, fontsize=8.5 if len(runs) == 1 else 7, padding=2)
     axes.set_xticks(range(4), [title.replace(", ", "\n") for title in TITLES.values()], color=MUTED)
     axes.set_title("Mean gradient norm of a token, at its logits")
     axes.grid(axis="x", visible=False)

@@ -77,14 +77,15 @@ def draw_cloud(counts: dict[str, int], color: str, title: str) -> Figure:
     Returns:
         `Figure`: with a sentence in place of the cloud if there is no token.
     """
-    figure = Figure(figsize=(WIDTH / 72, (HEIGHT + 26) / 72))
-    axes = figure.add_axes((0, 0, 1, HEIGHT / (HEIGHT + 26)))
+    height, title_height = HEIGHT if counts else 40, 26
+    figure = Figure(figsize=(WIDTH / 72, (height + title_height) / 72))
+    axes = figure.add_axes((0, 0, 1, height / (height + title_height)))
     axes.set_axis_off()
     axes.set_xlim(0, WIDTH)
-    axes.set_ylim(0, HEIGHT)
-    figure.text(0, 0.985, title, va="top", fontsize=10, color=INK)
+    axes.set_ylim(0, height)
+    figure.text(0, 1 - 4 / (height + title_height), title, va="top", fontsize=10, color=INK)
     if not counts:
-        axes.text(WIDTH / 2, HEIGHT / 2, "no such token in the log", ha="center", va="center", color=MUTED)
+        axes.text(0, height / 2, "No such token in the log.", ha="left", va="center", color=MUTED)
         return figure
     path = _find_font(frozenset("".join(counts)))
     missing = _missing(frozenset("".join(counts)), path)

@@ -124,4 +124,4 @@ def test_no_token_vanishes_from_a_word_cloud():
         box = patch.get_path().get_extents()
         assert box.width > 0 and box.x0 >= -1 and box.x1 <= axes.get_xlim()[1] + 1 and box.y0 >= -1
     (axes,) = draw_cloud({}, SILENCED, "title").axes
-    assert axes.texts[0].get_text() == "no such token in the log"
+    assert axes.texts[0].get_text() == "No such token in the log."
