@@ -16,7 +16,7 @@ HOSTILE = [
     "<script>alert(1)</script>",
     "</script><script>alert(2)</script>",
     "<img src=x onerror=alert(3)>",
-    "<!--",
+    "<!--<script >",
     "]]>",
     "&lt;b&gt;",
     "\u2028",

@@ -83,5 +83,6 @@ def test_a_completion_without_a_reward_counts_in_no_mean():
     assert group_advantages([1.0, None, 0.0], ["a", "a", "a"]) == pytest.approx([expected, 0.0, -expected])
 
 
-def test_equal_rewards_give_exactly_zero():
-    assert group_advantages([1.1] * 8, ["a"] * 8) == [0.0] * 8
+def test_equal_rewards_and_single_completions_give_exactly_zero():
+    # The mean of three times 0.1 is 0.10000000000000002
+    assert group_advantages([0.1, 0.1, 0.1, 5.0], ["a", "a", "a", "b"]) == [0.0] * 4
