@@ -20,30 +20,28 @@ def list_silenced(runs: list[Run]) -> tuple[list[list], int]:
         `tuple[list[list], int]`: at most [`MAX_ROWS`] rows, a random sample if there are more: run, step, before, token,
         after, probability in %, advantage, entropy, gradient norm, top tokens as text.
     """
-    frames, total = [], 0
+    rows, total = [], 0
     for index, run in enumerate(runs):
         chosen = np.flatnonzero(pc.fill_null(run.tokens["silenced"], False))
         total += len(chosen)
         most = MAX_ROWS // len(runs)
         if len(chosen) > most:
             chosen = np.sort(np.random.default_rng(0).choice(chosen, most, replace=False))
-        frames.append(run.tokens.take(chosen).to_pandas().assign(run=index))
-    rows = [
-        [
-            row.run,
-            row.step,
-            show_text((row.before or "")[-CONTEXT:]),
-            show_token(row.token or ""),
-            show_text((row.after or "")[:CONTEXT]),
-            round_number(100 * row.prob),
-            round_number(row.advantage),
-            round_number(row.entropy),
-            round_number(row.gradient_norm),
-            format_top(row.top_tokens, row.top_probs),
-        ]
-        for frame in frames
-        for row in frame.itertuples()
-    ]
+        for row in run.tokens.take(chosen).to_pylist():
+            rows.append(
+                [
+                    index,
+                    row["step"],
+                    show_text((row["before"] or "")[-CONTEXT:]),
+                    show_token(row["token"] or ""),
+                    show_text((row["after"] or "")[:CONTEXT]),
+                    None if row["prob"] is None else round_number(100 * row["prob"]),
+                    round_number(row["advantage"]),
+                    round_number(row["entropy"]),
+                    round_number(row["gradient_norm"]),
+                    format_top(row["top_tokens"], row["top_probs"]),
+                ]
+            )
     return rows, total
 
 

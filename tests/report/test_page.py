@@ -2,11 +2,12 @@
 
 import json
 import re
+from html import unescape
 from html.parser import HTMLParser
 
 import pandas as pd
 import pytest
-from made_up_runs import HOSTILE, write_metrics, write_run
+from made_up_runs import HOSTILE, write_metrics, write_run, write_tokens
 
 from stapo_trl import cli
 from stapo_trl.report import tables
@@ -59,12 +60,13 @@ def test_hostile_text_is_data_everywhere(tmp_path):
 
 def test_the_policy_allows_this_script_and_no_network(tmp_path):
     html, _ = read_report(build_report([write_run(tmp_path / "run")]))
-    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', html)[1]
-    assert policy.startswith("default-src &#39;none&#39;; script-src &#39;sha256-") and "unsafe" not in policy.split(";")[3]
+    policy = unescape(re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', html)[1]).split("; ")
+    assert policy[0] == "default-src 'none'" and re.fullmatch(r"script-src 'sha256-[\w+/=]+'", policy[1])
+    assert not [rule for rule in policy if "http" in rule or "*" in rule]
     links = [
         value for _, attributes in list_elements(html) for name, value in attributes.items() if name in ("src", "href")
     ]
-    assert "http" not in policy and all(link.startswith("data:") for link in links)
+    assert all(link.startswith("data:") for link in links)
 
 
 def test_rows_stay_below_the_limit_and_the_total_is_named(tmp_path, monkeypatch):
@@ -89,6 +91,12 @@ def test_a_row_of_the_table_reads_as_in_the_paper(tmp_path):
     assert (step, token) == (first["step"], show_token(first["token"]))
     assert prob == pytest.approx(100 * first["prob"], rel=1e-3) and advantage == pytest.approx(0.54)
     assert top.split(" | ")[0].endswith("(99.95%)") and top.count(" | ") == 4
+
+
+def test_columns_that_were_not_logged_are_left_blank(tmp_path):
+    write_tokens(tmp_path, {"step": [3], "token": ["x"], "silenced": [True]})
+    _, data = read_report(build_report([tmp_path]))
+    assert data["silenced"] == [[0, 3, "", "x", "", None, None, None, None, ""]] and data["scatters"] == []
 
 
 def test_the_settings_are_named_and_no_folder_of_the_machine(tmp_path):
