@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 from datasets import Dataset, load_dataset
+from datasets.exceptions import DatasetGenerationError
 from transformers import PreTrainedTokenizerBase
 
 from .groups import have_spread
@@ -56,12 +57,15 @@ def read_rows(path: str | Path, prompt=None, completion=None, reward=None) -> Da
         `Dataset`.
 
     Raises:
-        `ValueError`: for another kind of file, or if a column is missing.
+        `ValueError`: for another kind of file, one that is damaged, or if a column is missing.
     """
     path = Path(path)
     if not path.is_file() or path.suffix not in READERS:
         raise ValueError(f"Cannot read {path}: give an existing file that ends in {', '.join(READERS)}.")
-    rows = load_dataset(READERS[path.suffix], data_files=str(path), split="train")
+    try:
+        rows = load_dataset(READERS[path.suffix], data_files=str(path), split="train")
+    except DatasetGenerationError as error:
+        raise ValueError(f"Cannot read {path}: {error.__cause__ or error}") from error
     found = rows.column_names
     optional = {"completion": "completion_ids" in found, "reward": "advantage" in found}
     for name, given in (("prompt", prompt), ("completion", completion), ("reward", reward)):

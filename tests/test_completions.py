@@ -40,6 +40,9 @@ def test_other_files_are_refused(tmp_path):
     for path in (tmp_path / "absent.jsonl", tmp_path):
         with pytest.raises(ValueError, match="give an existing file"):
             read_rows(path)
+    (tmp_path / "damaged.jsonl").write_text('{"prompt": ')
+    with pytest.raises(ValueError, match="Cannot read .*damaged.jsonl: "):
+        read_rows(tmp_path / "damaged.jsonl")
 
 
 def test_prompt_and_completion_are_tokenised_apart():
