@@ -12,6 +12,8 @@ from ._version import __version__
 COMMANDS = {
     "train": (".train", "train with STAPO; without arguments, the embedded recipe on a CPU"),
     "data": (".data.check", "look at data sets: `stapo data check NAME_OR_PATH`"),
+    "report": (".report.main", "one HTML page and figures of one or several runs"),
+    "score": (".score", "which tokens of saved completions are spurious, without training"),
 }
 
 

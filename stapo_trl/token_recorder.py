@@ -183,12 +183,8 @@ class TokenRecorder:
                 {
                     **self._ids(inputs, index, r),
                     **values,
-                    "token": decode(tokenizer, ids[at]),
-                    "before": tokenizer.decode(ids[max(0, at - TEXT_BEFORE) : at]),
-                    "after": tokenizer.decode(ids[at + 1 : at + 1 + TEXT_AFTER]),
+                    **describe_token(tokenizer, ids, at, found),
                     "entropy_threshold": threshold if threshold < torch.inf else None,
-                    "top_tokens": [decode(tokenizer, token) for token in found[0]] if found else None,
-                    "top_probs": found[1] if found else None,
                 }
             )
         return rows
@@ -222,6 +218,17 @@ def _unpadded(inputs: dict, row: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Prompt and completion of a row, without padding."""
     prompt = inputs["prompt_ids"][row][inputs["prompt_mask"][row].bool()]
     return prompt, inputs["completion_ids"][row][: int(inputs["completion_mask"][row].sum())]
+
+
+def describe_token(tokenizer, ids: list[int], at: int, found: tuple[list[int], list[float]] | None) -> dict:
+    """Columns of the token log that are text: the token, what stands around it, and the alternatives if they are known."""
+    return {
+        "token": decode(tokenizer, ids[at]),
+        "before": tokenizer.decode(ids[max(0, at - TEXT_BEFORE) : at]),
+        "after": tokenizer.decode(ids[at + 1 : at + 1 + TEXT_AFTER]),
+        "top_tokens": [decode(tokenizer, token) for token in found[0]] if found else None,
+        "top_probs": found[1] if found else None,
+    }
 
 
 def decode(tokenizer, token_id: int) -> str:

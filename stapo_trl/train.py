@@ -204,11 +204,11 @@ def train(trainer: STAPOTrainer) -> None:
                 "Interrupted: repeat the command with --resume_from_checkpoint true to go on from the last checkpoint."
             )
         try:
-            from .figure import draw_run
+            from .report.curves import draw_run
 
-            print(f"Picture of the run: {draw_run(args.output_dir)}")
+            print(f"Picture of the run: {draw_run(args.output_dir)}. The whole report: stapo report {args.output_dir}")
         except ImportError:
-            print('No picture without matplotlib: pip install "stapo-trl[plot]".')
+            print('No picture without matplotlib: pip install "stapo-trl[report]".')
 
 
 def train_embedded(args: STAPOConfig, reward_funcs: list[Callable]) -> None:

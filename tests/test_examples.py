@@ -11,6 +11,7 @@ MODULES = [
     "s2t",
     "stapo_config",
     "token_dynamics",
+    "completions",
     "data.arithmetic",
     "data.columns",
     "data.gold",
@@ -19,6 +20,11 @@ MODULES = [
     "data.problems",
     "data.prompt",
     "data.rows",
+    "report.curves",
+    "report.page",
+    "report.style",
+    "report.tables",
+    "report.visible",
 ]
 
 

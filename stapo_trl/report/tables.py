@@ -1,0 +1,99 @@
+"""What the page embeds of the token log: rows of silenced tokens, and completions for its viewer."""
+
+import numpy as np
+import pyarrow.compute as pc
+
+from .load import Run
+from .visible import show_text, show_token
+
+
+MAX_ROWS = 5000  # of the table of silenced tokens
+MAX_COMPLETIONS, MAX_COMPLETION_TOKENS = 40, 120_000
+CONTEXT = 48  # characters of context shown on each side of a token
+
+
+def list_silenced(runs: list[Run]) -> tuple[list[list], int]:
+    """
+    Rows of the table of silenced tokens, and how many tokens were silenced in all runs together.
+
+    Returns:
+        `tuple[list[list], int]`: at most [`MAX_ROWS`] rows, a random sample if there are more: run, step, before, token,
+        after, probability in %, advantage, entropy, gradient norm, top tokens as text.
+    """
+    rows, total = [], 0
+    for index, run in enumerate(runs):
+        chosen = np.flatnonzero(pc.fill_null(run.tokens["silenced"], False))
+        total += len(chosen)
+        most = MAX_ROWS // len(runs)
+        if len(chosen) > most:
+            chosen = np.sort(np.random.default_rng(0).choice(chosen, most, replace=False))
+        for row in run.tokens.take(chosen).to_pylist():
+            rows.append(
+                [
+                    index,
+                    row["step"],
+                    show_text((row["before"] or "")[-CONTEXT:]),
+                    show_token(row["token"] or ""),
+                    show_text((row["after"] or "")[:CONTEXT]),
+                    None if row["prob"] is None else round_number(100 * row["prob"]),
+                    round_number(row["advantage"]),
+                    round_number(row["entropy"]),
+                    round_number(row["gradient_norm"]),
+                    format_top(row["top_tokens"], row["top_probs"]),
+                ]
+            )
+    return rows, total
+
+
+def format_top(tokens, probs) -> str:
+    """
+    The most probable tokens of a position, as the paper shows them.
+
+    Example:
+
+    ```python
+    >>> format_top(["1", " 2"], [0.9995, 0.0001])
+    '1(99.95%) | ␣2(0.01%)'
+    ```
+    """
+    if tokens is None or probs is None:
+        return ""
+    return " | ".join(f"{show_token(token)}({100 * prob:.2f}%)" for token, prob in zip(tokens, probs, strict=False))
+
+
+def list_completions(runs: list[Run]) -> list[dict]:
+    """Completions for the viewer, those with most silenced tokens first, within [`MAX_COMPLETION_TOKENS`]."""
+    chosen = []
+    for index, run in enumerate(runs):
+        if not run.completions.num_rows:
+            continue
+        flags = run.completions.select(["silenced"]).to_pandas()["silenced"]
+        counts = flags.map(lambda values: 0 if values is None else int(sum(map(bool, values))))
+        best = counts.sort_values(ascending=False, kind="stable").index[: MAX_COMPLETIONS // len(runs)]
+        room = MAX_COMPLETION_TOKENS // len(runs)
+        for row in run.completions.take(best.to_numpy()).to_pylist():
+            tokens = [token or "" for token in row["tokens"] or []][:room]
+            room -= len(tokens)
+            if not tokens:
+                continue
+            chosen.append(
+                {
+                    "run": index,
+                    "step": row["step"],
+                    "problem": show_text(row["problem_id"] or ""),
+                    "prompt": show_text(row["prompt"] or ""),
+                    "reward": round_number(row["reward"]),
+                    "advantage": round_number(row["advantage"]),
+                    "cut": len(tokens) < len(row["tokens"]),
+                    "tokens": [show_text(token) if token.strip() else show_token(token) for token in tokens],
+                    "probs": [round_number(prob) for prob in (row["probs"] or [])[: len(tokens)]],
+                    "entropies": [round_number(entropy) for entropy in (row["entropies"] or [])[: len(tokens)]],
+                    "silenced": [place for place, flag in enumerate((row["silenced"] or [])[: len(tokens)]) if flag],
+                }
+            )
+    return chosen
+
+
+def round_number(value) -> float | None:
+    """Four significant digits; `None` for what is no finite number."""
+    return float(f"{value:.4g}") if value is not None and np.isfinite(value) else None
