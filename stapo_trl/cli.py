@@ -13,6 +13,7 @@ COMMANDS = {
     "train": (".train", "train with STAPO; without arguments, the embedded recipe on a CPU"),
     "report": (".report.main", "one HTML page and figures of one or several runs"),
     "score": (".score", "which tokens of saved completions are spurious, without training"),
+    "data": (".data.check", "look at data sets: `stapo data check NAME_OR_PATH`"),
 }
 
 

@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -30,6 +31,7 @@ from trl import (
 )
 
 from . import rewards
+from .data import NAMES, find_loader
 from .data.arithmetic import load_arithmetic
 from .heldout import Accuracy, measure_accuracy
 from .progress import HeldOutAccuracy, MetricsFile, ProgressBar, StopOnInterrupt
@@ -38,7 +40,13 @@ from .stapo_trainer import STAPOTrainer
 
 
 EMBEDDED = "embedded/arithmetic"  # the name of both the model and the data of the embedded recipe
-REWARDS = ["math_accuracy_reward", "strict_math_accuracy_reward", "boxed_format_reward", "think_format_reward"]
+REWARDS = [
+    "math_accuracy_reward",
+    "strict_math_accuracy_reward",
+    "boxed_format_reward",
+    "think_format_reward",
+    "reasoning_gym_reward",
+]
 
 
 @dataclass
@@ -50,6 +58,13 @@ class TrainArguments(ScriptArguments):
         reward_funcs (`list[str]`, *optional*, defaults to `["math_accuracy_reward"]`):
             Reward functions: names from `stapo_trl.rewards`, `"soft_overlong_punishment"` (over the last fifth of
             `max_completion_length`), or dotted paths such as `my_module.my_reward`.
+        prompt_format (`str`, *optional*, defaults to `"chat"`):
+            `"chat"`, or `"plain"` for models without a chat template; for the data sets of `stapo_trl.data`, which are
+            `--dataset_name dapo-math-17k`, `gsm8k`, `math`, or a local file.
+        problem_column (`str`, *optional*):
+            Column of the problem in a local file, if its name does not tell.
+        solution_column (`str`, *optional*):
+            Column of the gold answer in a local file, if its name does not tell.
     """
 
     reward_funcs: list[str] = field(
@@ -58,6 +73,16 @@ class TrainArguments(ScriptArguments):
             "help": f"Reward functions: {', '.join(REWARDS)}, soft_overlong_punishment (over the last fifth of "
             "max_completion_length), or dotted paths such as my_module.my_reward."
         },
+    )
+    prompt_format: str = field(
+        default="chat",
+        metadata={"help": f"chat or plain, for --dataset_name {', '.join(NAMES)} or a local file."},
+    )
+    problem_column: str | None = field(
+        default=None, metadata={"help": "Column of the problem in a local file, if its name does not tell."}
+    )
+    solution_column: str | None = field(
+        default=None, metadata={"help": "Column of the gold answer in a local file, if its name does not tell."}
     )
 
 
@@ -98,6 +123,18 @@ def get_datasets(script_args: TrainArguments, mixture: DatasetMixtureConfig, eva
     """Training set, and the evaluation set if the trainer evaluates."""
     if mixture.datasets:
         dataset = get_dataset(mixture)
+    elif script_args.dataset_name and (load := find_loader(script_args.dataset_name)):
+        columns = {"problem": script_args.problem_column, "solution": script_args.solution_column}
+        load = partial(
+            load,
+            columns={part: name for part, name in columns.items() if name},
+            prompt_format=script_args.prompt_format,
+            streaming=script_args.dataset_streaming,
+            unusable="drop",
+            **({"config": script_args.dataset_config} if script_args.dataset_config else {}),
+        )
+        train_dataset = load(split=script_args.dataset_train_split)
+        return train_dataset, load(split=script_args.dataset_test_split) if evaluates else None
     elif script_args.dataset_name:
         dataset = load_dataset(
             script_args.dataset_name, name=script_args.dataset_config, streaming=script_args.dataset_streaming

@@ -12,12 +12,19 @@ MODULES = [
     "stapo_config",
     "token_dynamics",
     "completions",
-    "data.arithmetic",
     "report.curves",
     "report.page",
     "report.style",
     "report.tables",
     "report.visible",
+    "data.arithmetic",
+    "data.columns",
+    "data.gold",
+    "data.identity",
+    "data.overlap",
+    "data.problems",
+    "data.prompt",
+    "data.rows",
 ]
 
 

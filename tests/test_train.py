@@ -6,9 +6,10 @@ import sys
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from trl import DatasetMixtureConfig
 
 from stapo_trl import cli, warm_start
-from stapo_trl.train import TrainArguments, get_reward_func
+from stapo_trl.train import TrainArguments, get_datasets, get_reward_func
 from stapo_trl.warm_start import build_model, build_tokenizer
 
 
@@ -80,3 +81,21 @@ def test_help_and_version_work(capsys):
         assert exit.value.code == 0
     assert "s2t_prob_threshold" in capsys.readouterr().out
     assert sys.modules["stapo_trl.train"].EMBEDDED and TrainArguments().reward_funcs == ["math_accuracy_reward"]
+
+
+def test_named_sets_and_local_files_are_loaded_into_the_schema(tmp_path, monkeypatch, capsys):
+    script_args = TrainArguments(
+        dataset_name=str(tmp_path / "sums.csv"), problem_column="text", solution_column="result", prompt_format="plain"
+    )
+    (tmp_path / "sums.csv").write_text("text,result\n1+1?,02\n3?,\n")
+    train_dataset, eval_dataset = get_datasets(script_args, DatasetMixtureConfig(), evaluates=False)
+    assert train_dataset["solution"][:] == ["02"] and eval_dataset is None
+    with pytest.raises(ValueError, match="has no split 'test'"):
+        get_datasets(script_args, DatasetMixtureConfig(), evaluates=True)
+
+    seen = []
+    monkeypatch.setattr("stapo_trl.train.find_loader", lambda name: lambda **options: seen.append(options))
+    script_args = TrainArguments(dataset_name="gsm8k", dataset_config="socratic", dataset_streaming=True)
+    get_datasets(script_args, DatasetMixtureConfig(), evaluates=True)
+    common = {"columns": {}, "prompt_format": "chat", "streaming": True, "unusable": "drop", "config": "socratic"}
+    assert seen == [common | {"split": "train"}, common | {"split": "test"}]

@@ -1,1 +1,58 @@
 """Data sets, one file each. All have the columns `prompt`, `solution` (text), `problem_id` and `source`."""
+
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+
+
+_HOMES = {
+    "BENCHMARKS": "benchmarks",
+    "BOXED_INSTRUCTION": "prompt",
+    "THINK_INSTRUCTION": "prompt",
+    "format_prompt": "prompt",
+    "load_arithmetic": "arithmetic",
+    "load_benchmark": "benchmarks",
+    "load_dapo": "dapo",
+    "load_gsm8k": "gsm8k",
+    "load_local": "local",
+    "load_math": "competition_math",
+    "load_problems": "problems",
+    "load_reasoning_gym": "reasoning_gym",
+}
+NAMES = {"dapo-math-17k": "load_dapo", "gsm8k": "load_gsm8k", "math": "load_math"}  # for `--dataset_name`
+__all__ = sorted([*_HOMES, "NAMES", "find_loader"])
+
+
+def __getattr__(name: str):
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
+    return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+
+
+def find_loader(name: str) -> Callable | None:
+    """
+    The loader of a training set.
+
+    Args:
+        name (`str`):
+            A short name of `NAMES`, or the path of a file.
+
+    Returns:
+        `Callable`, which takes `config`, `split`, `columns`, `prompt_format`, `streaming` and `unusable`; `None` if the
+        name is neither.
+
+    Example:
+
+    ```python
+    >>> find_loader("gsm8k").__name__, find_loader("openai/gsm8k")
+    ('load_gsm8k', None)
+    ```
+    """
+    if name in NAMES:
+        return __getattr__(NAMES[name])
+    return partial(__getattr__("load_local"), name) if Path(name).is_file() else None
+
+
+def __dir__() -> list[str]:
+    return __all__

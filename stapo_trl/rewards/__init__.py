@@ -13,6 +13,7 @@ _HOMES = {
     "get_soft_overlong_punishment": "overlong",
     "grade": "verifier",
     "math_accuracy_reward": "math_accuracy",
+    "reasoning_gym_reward": "reasoning_gym",
     "strict_math_accuracy_reward": "math_accuracy",
     "think_format_reward": "format",
     "warn_if_void": "overlong",

@@ -44,12 +44,20 @@ class WorkerPool:
             most, by default.
         item_seconds (`float`, *optional*, defaults to `5.0`): Wall-clock limit of one job, then its worker is killed.
         memory_gb (`float`, *optional*, defaults to `2.0`): Address space of one worker in GiB.
+        task (`str`, *optional*): Module whose `check(*job)` the workers run; symbolic comparison by default.
     """
 
-    def __init__(self, workers: int | None = None, item_seconds: float = 5.0, memory_gb: float = 2.0):
+    def __init__(
+        self,
+        workers: int | None = None,
+        item_seconds: float = 5.0,
+        memory_gb: float = 2.0,
+        task: str = "stapo_trl.rewards.symbolic",
+    ):
         self.workers = workers or default_workers()
         self.item_seconds = item_seconds
         self.memory_gb = memory_gb
+        self.task = task
         self._forget()
         _pools.add(self)
 
@@ -59,16 +67,17 @@ class WorkerPool:
         self._replies: queue.SimpleQueue = queue.SimpleQueue()
 
     def __getstate__(self) -> dict:
-        return {"workers": self.workers, "item_seconds": self.item_seconds, "memory_gb": self.memory_gb}
+        return {name: getattr(self, name) for name in ("workers", "item_seconds", "memory_gb", "task")}
 
     def __setstate__(self, state: dict) -> None:
         self.__init__(**state)
 
-    def run(self, jobs: list[tuple[str, str, float]], seconds: float) -> list[str | None]:
-        """Verdicts for (answer, gold, tolerance) jobs.
+    def run(self, jobs: list[tuple], seconds: float) -> list[str | None]:
+        """Verdicts for jobs.
 
         Args:
-            jobs (`list[tuple[str, str, float]]`): Normalised texts and the relative tolerance.
+            jobs (`list[tuple]`): Arguments of the task's `check`: for symbolic comparison the normalised answer and gold
+                and the relative tolerance.
             seconds (`float`): Wall-clock budget for all jobs together.
 
         Returns:
@@ -132,7 +141,7 @@ class WorkerPool:
         memory = int(self.memory_gb * 2**30)
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "stapo_trl.rewards.worker"]
-            + [str(self.workers), str(self.item_seconds), str(memory)],
+            + [str(self.workers), str(self.item_seconds), str(memory), self.task],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=os.environ | {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
@@ -148,7 +157,8 @@ class WorkerPool:
             self._stop()
             raise RuntimeError(
                 "The maths verifier's worker process did not start; its own message stands above. Check that "
-                "`python -m stapo_trl.rewards.worker 1 5 2147483648` runs (math-verify, sympy and antlr installed)."
+                f"`python -m stapo_trl.rewards.worker 1 5 2147483648 {self.task}` runs (math-verify, sympy and antlr "
+                "installed)."
             )
         return time.monotonic() - begin
 

@@ -75,6 +75,12 @@ WHOLE = re.compile(r"\\[lr]?(?:floor|ceil)|!|\\binom|\(-1\)\^|\\gcd|\\bmod|\\mod
 
 
 @lru_cache(maxsize=256)
+def warm_up() -> None:
+    """Reads the lessons, before the workers fork."""
+    for lesson in LESSONS:
+        read(lesson)
+
+
 def read(text: str) -> Basic | MatrixBase | None:
     """The sympy object that math-verify's parser makes of a normalised answer, floats exact, one kind of symbol.
 

@@ -3,10 +3,12 @@
 It is started as a plain command, not forked from the trainer and not spawned by multiprocessing, so it inherits no
 CUDA context and needs no importable `__main__`. It imports sympy once; pebble then forks its workers from it, which
 makes replacing a killed one a matter of milliseconds. One JSON object per line: a job `[number, answer, gold, tolerance]`
-comes in, `[number, "correct" | "incorrect" | "timeout" | "error"]` goes out as it is done.
+comes in, `[number, "correct" | "incorrect" | "timeout" | "error"]` goes out as it is done. Any module with `warm_up()`
+and `check(*job)` can take the place of symbolic comparison.
 """
 
 import ctypes
+import importlib
 import json
 import os
 import resource
@@ -17,8 +19,6 @@ import time
 from concurrent.futures import Future, TimeoutError
 
 from pebble import ProcessPool
-
-from .symbolic import LESSONS, check, read
 
 
 PR_SET_PDEATHSIG = 1
@@ -49,13 +49,14 @@ def _watch(parent: int) -> None:
     _end_all()
 
 
-def main(workers: int, seconds: float, memory: int) -> None:
+def main(workers: int, seconds: float, memory: int, task: str) -> None:
     """Serves jobs from stdin until it closes.
 
     Args:
         workers (`int`): Number of worker processes.
         seconds (`float`): Wall-clock limit of one job.
         memory (`int`): Address space of one worker, in bytes.
+        task (`str`): Module whose `check` the workers run.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
@@ -78,16 +79,16 @@ def main(workers: int, seconds: float, memory: int) -> None:
         except BaseException:  # also math-verify's own timeout and a dead worker: any failure is a verdict
             reply(number, "error")
 
-    for lesson in LESSONS:
-        read(lesson)
+    module = importlib.import_module(task)
+    module.warm_up()
     pool = ProcessPool(max_workers=workers, max_tasks=2000, initializer=_prepare, initargs=(memory, os.getpid()))
     reply("ready", os.getpid())
     for line in jobs:
         number, *job = json.loads(line)
-        future = pool.schedule(check, args=job, timeout=seconds)
+        future = pool.schedule(module.check, args=job, timeout=seconds)
         future.add_done_callback(lambda future, number=number: finish(future, number))
     _end_all()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]))
+    main(int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]), sys.argv[4])

@@ -1,0 +1,167 @@
+"""Which columns of a data set hold the problem and the gold answer, by the names in use, flat or nested."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from datasets import ClassLabel
+
+
+# In order of preference, compared without case and punctuation; a worked solution is the last resort
+PROBLEM_NAMES = ("problem", "question", "raw_problem", "prompt", "input", "query", "messages", "conversations")
+GOLD_NAMES = (
+    "answer",
+    "final_answer",
+    "ground_truth",
+    "expected_answer",
+    "gold_answer",
+    "gold",
+    "target",
+    "reference_answer",
+    "correct_answer",
+    "answers",
+    "gt",
+    "label",
+    "solution",
+)
+JSON_ROW = "(row)"  # the column of a JSON file
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """
+    Where the parts of a row are.
+
+    Args:
+        problem (`tuple[str, ...]`):
+            Path of the problem: `("extra_info", "raw_problem")`.
+        gold (`tuple[str, ...]`):
+            Path of the gold answer.
+        worked (`tuple[str, ...]`, *optional*):
+            Path of a worked solution, whose marked answer is used in rows where the gold cannot be.
+    """
+
+    problem: Path
+    gold: Path
+    worked: Path | None = None
+
+    @property
+    def tops(self) -> list[str]:
+        """The columns of the table that are read."""
+        return list(dict.fromkeys(path[0] for path in (self.problem, self.gold, self.worked) if path))
+
+
+def find_columns(features: Mapping, row: Mapping, mapping: Mapping[str, str] | None = None) -> Columns:
+    """
+    The columns that hold problem and gold.
+
+    Args:
+        features (`Mapping`):
+            `features` of the data set; may be empty if they are unknown.
+        row (`Mapping`):
+            A row, for what the features do not tell.
+        mapping (`Mapping[str, str]`, *optional*):
+            Names chosen by the user, of `"problem"` and of `"solution"`; dots lead into nested columns.
+
+    Returns:
+        [`Columns`]
+
+    Raises:
+        `ValueError`: showing the columns seen and the ones wanted.
+
+    Example:
+
+    ```python
+    >>> row = {"prompt": [{"role": "user", "content": "1+1?"}], "reward_model": {"ground_truth": "2"}}
+    >>> find_columns({}, row)
+    Columns(problem=('prompt',), gold=('reward_model', 'ground_truth'), worked=None)
+    ```
+    """
+    paths = _paths(features, row)
+    mapping = dict(mapping or {})
+    if unknown := mapping.keys() - {"problem", "solution"}:
+        raise ValueError(f"`columns` maps 'problem' and 'solution', got {sorted(unknown)}.")
+    problem = _named(paths, mapping.get("problem")) or _first(paths, PROBLEM_NAMES)
+    gold = _named(paths, mapping.get("solution")) or _first(paths, GOLD_NAMES)
+    for role, path, names in (("problem", problem, PROBLEM_NAMES), ("solution", gold, GOLD_NAMES)):
+        if path is None:
+            raise ValueError(
+                f"No column holds the {role}: seen are {_written(paths)}, wanted is one of {list(names)}, at the top or "
+                f"nested. Name it with columns={{{role!r}: '...'}}."
+            )
+    worked = None if "solution" in mapping else _first(paths, ("solution",))
+    return Columns(problem, gold, worked if worked != gold else None)
+
+
+def value_at(row: Mapping, path: Path) -> object:
+    """
+    What a row holds at a path, `None` if it leads nowhere. It may lead into JSON that is stored as text.
+
+    Example:
+
+    ```python
+    >>> value_at({"reward_model": '{"ground_truth": "025"}'}, ("reward_model", "ground_truth"))
+    '025'
+    ```
+    """
+    for name in path:
+        row = _opened(row).get(name)
+    return row
+
+
+def open_row(row: Mapping) -> Mapping:
+    """The row with its columns, also where it is a line of JSON."""
+    return json.loads(row[JSON_ROW]) if JSON_ROW in row else row
+
+
+def _opened(value: object) -> Mapping:
+    """The columns in a structure, or in an object of JSON text; none in anything else."""
+    if isinstance(value, str) and value.startswith("{"):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return {}
+    return value if isinstance(value, Mapping) else {}
+
+
+def _paths(features: Mapping, row: Mapping) -> list[Path]:
+    """All columns, with those inside structures behind them: the shallow ones first."""
+    paths: dict[Path, None] = {}
+    level = [((name,), features.get(name), row.get(name)) for name in (features or row)]
+    while level:
+        deeper = []
+        for path, feature, value in level:
+            if isinstance(feature, ClassLabel):
+                continue
+            if path != (JSON_ROW,):
+                paths[path] = None
+            kinds, values = feature if isinstance(feature, Mapping) else {}, _opened(value)
+            deeper += [((*path, name), kinds.get(name), values.get(name)) for name in kinds or values]
+        level = deeper
+    return list(paths)
+
+
+def _plain(name: str) -> str:
+    return "".join(filter(str.isalnum, name.casefold()))
+
+
+def _first(paths: list[Path], names: tuple[str, ...]) -> Path | None:
+    for name in names:
+        for path in paths:
+            if _plain(path[-1].rpartition(".")[2]) == _plain(name):  # a flattened table has dots in its names
+                return path
+    return None
+
+
+def _named(paths: list[Path], name: str | None) -> Path | None:
+    if name is None:
+        return None
+    for path in paths:
+        if name in (".".join(path), ".".join(path[1:])):
+            return path
+    raise ValueError(f"There is no column {name!r}: seen are {_written(paths)}.")
+
+
+def _written(paths: list[Path]) -> list[str]:
+    return [".".join(path).removeprefix(f"{JSON_ROW}.") for path in paths]

@@ -1,0 +1,83 @@
+"""
+JSON files, read exactly.
+
+The reader of `datasets` turns the text "025" into the number 25 where a column also holds numbers, and texts that look
+like dates into dates. Here every row stays the JSON that it is, in one column of text, and [`value_at`] looks into it.
+"""
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from datasets import Dataset, Features, IterableDataset, Value
+
+from .columns import JSON_ROW
+
+
+def open_json(path: Path, streaming: bool = False) -> Dataset | IterableDataset:
+    """
+    The rows of a JSON or JSONL file.
+
+    Args:
+        path (`Path`):
+            One object a line, or one list of objects; both may be gzipped.
+        streaming (`bool`, defaults to `False`):
+            Whether to read while the rows are iterated over.
+
+    Returns:
+        `Dataset` or `IterableDataset`: one column with the JSON of each row. Keys that a row lacks are `null` there;
+        in a stream they are missing.
+
+    Raises:
+        `ValueError`: naming a line that is not a JSON object.
+    """
+    features = Features({JSON_ROW: Value("string")})
+    if streaming:
+        return IterableDataset.from_generator(_write_rows, features, gen_kwargs={"path": path})
+    keys = list(dict.fromkeys(key for row in read_objects(path) for key in row))
+    stamp = path.stat().st_mtime_ns, path.stat().st_size  # the cache of `datasets` knows a file by its name only
+    return Dataset.from_generator(
+        _write_rows, features, gen_kwargs={"path": path, "keys": tuple(keys), "stamp": stamp}
+    )
+
+
+def _write_rows(path: Path, keys: tuple[str, ...] = (), stamp: tuple[int, int] | None = None) -> Iterator[dict]:
+    for row in read_objects(path):
+        yield {JSON_ROW: json.dumps(dict.fromkeys(keys) | row)}
+
+
+def read_objects(path: Path) -> Iterator[dict]:
+    """
+    The objects of a JSON or JSONL file.
+
+    Args:
+        path (`Path`):
+            See [`open_json`].
+
+    Yields:
+        `dict`: one for each row.
+
+    Raises:
+        `ValueError`: naming a line that is not a JSON object.
+    """
+    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig") as file:
+        start = file.read(100).lstrip()
+        file.seek(0)
+        if start.startswith("["):
+            rows, unit = _loads(file.read(), str(path)), "item"
+            numbered = enumerate(rows)
+        else:
+            unit = "line"
+            numbered = ((n, _loads(line, f"{path}, line {n},")) for n, line in enumerate(file, 1) if line.strip())
+        for number, row in numbered:
+            if not isinstance(row, dict):
+                raise ValueError(f"{path}, {unit} {number}, is not a JSON object with the columns of a row.")
+            yield row
+
+
+def _loads(text: str, where: str):
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{where} is not JSON: {error}.") from error

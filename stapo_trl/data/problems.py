@@ -1,0 +1,256 @@
+"""From the rows of any data set to `prompt`, `solution`, `problem_id` and `source`: one schema, checked on the way."""
+
+import logging
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from datasets import Dataset, Features, IterableDataset, List, Value
+from tqdm.auto import tqdm
+
+from ..rewards import grade
+from .columns import Columns, find_columns
+from .identity import fingerprint
+from .prompt import BOXED_INSTRUCTION, PromptFormat, bare_problem, check_format, format_prompt
+from .rows import Row, read_row
+
+
+logger = logging.getLogger(__name__)
+SHOWN = 5  # rows named in a message
+MESSAGES = List({"role": Value("string"), "content": Value("string")})
+
+
+def load_problems(
+    rows: Dataset | IterableDataset,
+    source: str,
+    columns: Mapping[str, str] | None = None,
+    prompt_format: PromptFormat = "chat",
+    instruction: str | None = BOXED_INSTRUCTION,
+    unusable: Literal["raise", "drop"] = "raise",
+) -> Dataset | IterableDataset:
+    """
+    Bring rows of any known shape into the one schema: distinct problems whose golds grade as right against themselves.
+
+    Args:
+        rows (`Dataset` or `IterableDataset`):
+            A problem and a gold answer each, under any of the usual names. A stream is converted row by row while it
+            is read; its copies of a problem stay, and its golds are read but not graded.
+        source (`str`):
+            Name of the data set.
+        columns (`Mapping[str, str]`, *optional*):
+            Where `"problem"` and `"solution"` are if the usual names do not tell, such as
+            `{"problem": "extra_info.text"}`.
+        prompt_format (`str`, defaults to `"chat"`):
+            `"chat"` or `"plain"`; see [`format_prompt`].
+        instruction (`str`, *optional*, defaults to `BOXED_INSTRUCTION`):
+            Takes the place of known instructions around the problem. `None` leaves the text as it is.
+        unusable (`str`, defaults to `"raise"`):
+            `"raise"` refuses rows without a problem or a usable gold, and problems whose copies have different golds;
+            `"drop"` leaves them out.
+
+    Returns:
+        `Dataset` or `IterableDataset`: columns `prompt`, `solution` (text), `problem_id` (the same for the same
+        problem in every copy) and `source`, in the order of the rows. What was left out is logged, and stands in
+        `info.description`.
+
+    Raises:
+        `ValueError`: for unknown columns, and for unusable rows, by their numbers.
+
+    Example:
+
+    ```python
+    >>> rows = Dataset.from_dict({"question": ["1+1?", "1 + 1?"], "answer": [2.0, 2.0]})
+    >>> problems = load_problems(rows, "sums", prompt_format="plain", instruction=None)
+    >>> problems[:]
+    {'prompt': ['1+1?'], 'solution': ['2'], 'problem_id': ['sums-6a9e606bb00c9d3a'], 'source': ['sums']}
+    >>> problems.info.description
+    'sums: 2 rows, 1 copy of another, 1 problem'
+    ```
+    """
+    check_format(prompt_format)
+    if isinstance(rows, dict):
+        raise ValueError(f"`rows` is one split of a data set, got all of {list(rows)}.")
+    if unusable not in ("raise", "drop"):
+        raise ValueError(f"`unusable` must be 'raise' or 'drop', got {unusable!r}.")
+    rows = rows.with_format(None)
+    first = next(iter(rows), None)
+    if first is None:
+        raise ValueError(f"{source} has no rows.")
+    found = find_columns(rows.features or {}, first, columns)
+    top = found.gold[0]
+    if getattr((rows.features or {}).get(top), "dtype", None) in ("float16", "float32"):
+        rows = rows.cast_column(top, Value("string"))  # else 0.1 comes out as 0.10000000149011612
+    settings = {
+        "source": source,
+        "columns": found,
+        "prompt_format": prompt_format,
+        "instruction": instruction,
+        "refuses": unusable == "raise",
+    }
+    features = Features(
+        prompt=MESSAGES if prompt_format == "chat" else Value("string"),
+        solution=Value("string"),
+        problem_id=Value("string"),
+        source=Value("string"),
+    )
+    if isinstance(rows, IterableDataset):
+        return rows.map(
+            _write,
+            with_indices=True,
+            batched=True,
+            batch_size=1,  # no row is read before it is wanted
+            remove_columns=list(rows.features or first),
+            features=features,
+            fn_kwargs=settings,
+        )
+    survey = survey_rows(rows, found)
+    if unusable == "raise" and survey.flaws:
+        raise ValueError(f"{source}: {survey}. Mend these rows, or leave them out with unusable='drop'.")
+    logger.log(logging.WARNING if survey.flaws else logging.INFO, "%s: %s.", source, survey)
+    if not survey.kept:
+        raise ValueError(f"{source} has no usable row: {survey}.")
+    problems = rows.select_columns(found.tops).select(survey.kept)
+    problems = problems.map(
+        _write,
+        with_indices=True,
+        batched=True,
+        remove_columns=found.tops,
+        features=features,
+        fn_kwargs=settings,
+        load_from_cache_file=False,  # what another version read from the same golds is not used
+        desc=f"Writing {source}",
+    )
+    problems.info.description = f"{source}: {survey}"
+    return problems
+
+
+@dataclass
+class Survey:
+    """
+    What the rows of a data set hold.
+
+    Args:
+        rows (`int`):
+            Number of rows.
+        kept (`list[int]`):
+            Numbers of the rows to use, in order: the first copy of every usable problem.
+        flaws (`dict[int, str]`):
+            Numbers of the unusable rows, and why they are.
+    """
+
+    rows: int
+    kept: list[int] = field(default_factory=list)
+    flaws: dict[int, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        copies = self.rows - len(self.kept) - len(self.flaws)
+        parts = [f"{self.rows:,} row{'s' * (self.rows != 1)}"]
+        if copies:
+            parts.append(f"{copies:,} {'copy of another' if copies == 1 else 'copies of others'}")
+        if self.flaws:
+            named = [f"row {row}: {flaw}" for row, flaw in sorted(self.flaws.items())[:SHOWN]]
+            more = "; ..." if len(self.flaws) > SHOWN else ""
+            parts.append(f"{len(self.flaws):,} unusable ({'; '.join(named)}{more})")
+        return ", ".join([*parts, f"{len(self.kept):,} problem{'s' * (len(self.kept) != 1)}"])
+
+
+def survey_rows(rows: Dataset, columns: Columns) -> Survey:
+    """
+    Find copies and unusable rows, without holding the texts.
+
+    Args:
+        rows (`Dataset`):
+            Rows of any known shape.
+        columns ([`Columns`]):
+            Where problem and gold are.
+
+    Returns:
+        [`Survey`]
+    """
+    survey = Survey(len(rows))
+    rows = rows.select_columns(columns.tops)
+    # Exact copies first, by 64 bits a row: DAPO's file has a hundred of each, and normalising takes longer
+    hashes = np.empty(len(rows), dtype=np.int64)
+    for number, values in enumerate(_iterate(rows, "Looking for copies")):
+        hashes[number] = hash(tuple(map(_frozen, values)))
+    numbers = np.sort(np.unique(hashes, return_index=True)[1])
+
+    first: dict[str, tuple[int, str]] = {}  # fingerprint: number of the first row, its gold
+    other_golds: dict[str, set[str]] = {}
+    for number, values in zip(numbers.tolist(), _iterate(rows.select(numbers), "Reading golds"), strict=True):
+        try:
+            found = read_row(dict(zip(columns.tops, values, strict=True)), columns)
+        except ValueError as flaw:
+            survey.flaws[number] = str(flaw)
+            continue
+        name = fingerprint(found.problem)
+        if first.setdefault(name, (number, found.solution))[1] != found.solution:
+            other_golds.setdefault(name, set()).add(found.solution)
+
+    golds = {gold for _, gold in first.values()}
+    unequal = _unequal([(gold, gold) for gold in golds])
+    unequal |= _unequal([(other, first[name][1]) for name, others in other_golds.items() for other in others])
+    for name, (number, gold) in first.items():
+        conflicting = sorted(other for other in other_golds.get(name, ()) if (other, gold) in unequal)
+        if (gold, gold) in unequal:
+            survey.flaws[number] = f"the gold {gold!r} is not graded as equal to itself"
+        elif conflicting:
+            survey.flaws[number] = f"copies of the problem have different golds, {gold!r} and {str(conflicting)[1:-1]}"
+        else:
+            survey.kept.append(number)
+    return survey
+
+
+def _unequal(pairs: list[tuple[str, str]]) -> set[tuple[str, str]]:
+    """The pairs of answer and gold that the reward's verifier does not grade as correct."""
+    verdicts = grade([f"\\boxed{{{answer}}}" for answer, _ in pairs], [gold for _, gold in pairs])
+    return {pair for pair, verdict in zip(pairs, verdicts, strict=True) if not verdict.correct}
+
+
+def _write(
+    batch: dict[str, list],
+    numbers: list[int],
+    source: str,
+    columns: Columns,
+    prompt_format: PromptFormat,
+    instruction: str | None,
+    refuses: bool,
+) -> dict[str, list]:
+    """Rows in the schema; of a stream, the unusable ones are met here."""
+    written = {"prompt": [], "solution": [], "problem_id": [], "source": []}
+    for number, *values in zip(numbers, *batch.values(), strict=True):
+        try:
+            row = read_row(dict(zip(batch, values, strict=True)), columns)
+        except ValueError as flaw:
+            if refuses:
+                raise ValueError(
+                    f"{source}: row {number}: {flaw}. Mend it, or leave it out with unusable='drop'."
+                ) from flaw
+            continue
+        written["prompt"].append(_prompt(row, prompt_format, instruction))
+        written["solution"].append(row.solution)
+        written["problem_id"].append(f"{source}-{fingerprint(row.problem)}")
+        written["source"].append(source)
+    return written
+
+
+def _prompt(row: Row, prompt_format: PromptFormat, instruction: str | None) -> list[dict] | str:
+    if instruction is None:
+        return format_prompt(row.problem, prompt_format, None, row.system)
+    return format_prompt(bare_problem(row.problem), prompt_format, instruction, bare_problem(row.system or "") or None)
+
+
+def _frozen(value: object) -> Hashable:
+    if isinstance(value, dict):
+        return tuple(map(_frozen, value.values()))
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+def _iterate(rows: Dataset, title: str) -> Iterator[tuple]:
+    """The values of each row, with a bar on a terminal."""
+    with tqdm(total=len(rows), desc=title, unit=" rows", disable=None) as bar:
+        for batch in rows.iter(1000):
+            values = list(zip(*batch.values(), strict=True))
+            yield from values
+            bar.update(len(values))

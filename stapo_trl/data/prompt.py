@@ -1,0 +1,91 @@
+"""From a problem to a prompt: the instruction asks for the form of answer that the reward reads."""
+
+from typing import Literal
+
+
+PromptFormat = Literal["chat", "plain"]
+# The paper's; read by `math_accuracy_reward` and `boxed_format_reward`
+BOXED_INSTRUCTION = r"Please reason step by step, and put your final answer within \boxed{}."
+# For `think_format_reward` beside them
+THINK_INSTRUCTION = (
+    r"Please reason step by step between <think> and </think>, then put your final answer within \boxed{}."
+)
+# What published copies wrap around a problem (the first pair is DAPO's)
+PREFIXES = (
+    "Solve the following math problem step by step. The last line of your response should be of the form "
+    "Answer: $Answer (without quotes) where $Answer is the answer to the problem.",
+)
+SUFFIXES = (
+    'Remember to put your answer on its own line after "Answer:".',
+    BOXED_INSTRUCTION,
+    THINK_INSTRUCTION,
+    r"Let's think step by step and output the final answer within \boxed{}.",
+    'Let\'s think step by step and output the final answer after "####".',
+)
+
+
+def format_prompt(
+    problem: str,
+    prompt_format: PromptFormat = "chat",
+    instruction: str | None = BOXED_INSTRUCTION,
+    system: str | None = None,
+) -> list[dict[str, str]] | str:
+    r"""
+    The prompt for a problem.
+
+    Args:
+        problem (`str`):
+            Text of the problem.
+        prompt_format (`str`, defaults to `"chat"`):
+            `"chat"` for models with a chat template, `"plain"` for base models without one.
+        instruction (`str`, *optional*, defaults to `BOXED_INSTRUCTION`):
+            Appended on a line of its own. [`think_format_reward`] needs `THINK_INSTRUCTION` or a like one.
+        system (`str`, *optional*):
+            System message, in front of everything.
+
+    Returns:
+        `list[dict]` of messages, or `str`.
+
+    Raises:
+        `ValueError`: for another format.
+
+    Example:
+
+    ```python
+    >>> format_prompt("What is $1+1$?")
+    [{'role': 'user', 'content': 'What is $1+1$?\nPlease reason step by step, and put your final answer within \\boxed{}.'}]
+    >>> format_prompt("What is $1+1$?", "plain", instruction=None)
+    'What is $1+1$?'
+    ```
+    """
+    check_format(prompt_format)
+    text = f"{problem}\n{instruction}" if instruction else problem
+    if prompt_format == "plain":
+        return f"{system}\n\n{text}" if system else text
+    messages = [{"role": "system", "content": system}] if system else []
+    return [*messages, {"role": "user", "content": text}]
+
+
+def check_format(prompt_format: str) -> None:
+    """Refuses a prompt format that there is not, before any data are read."""
+    if prompt_format not in PromptFormat.__args__:
+        raise ValueError(f"`prompt_format` must be one of {list(PromptFormat.__args__)}, got {prompt_format!r}.")
+
+
+def bare_problem(text: str) -> str:
+    """
+    A problem without the known instructions around it.
+
+    Example:
+
+    ```python
+    >>> bare_problem('Find $x$.\\n\\nRemember to put your answer on its own line after "Answer:".')
+    'Find $x$.'
+    ```
+    """
+    text = text.strip()
+    for prefix in PREFIXES:
+        text = text.removeprefix(prefix).lstrip()
+    for suffix in SUFFIXES:
+        text = text.removesuffix(suffix).rstrip()
+    return text

@@ -1,0 +1,91 @@
+"""Reads problem and gold from a row of any known shape."""
+
+import contextlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..rewards.completion import completion_text
+from .columns import Columns, value_at
+from .gold import gold_text
+
+
+MARKED = re.compile(r"\\(?:boxed|fbox|framebox)|####")  # a worked solution that says where its answer is
+
+
+@dataclass(frozen=True)
+class Row:
+    """
+    What a row holds.
+
+    Args:
+        problem (`str`):
+            The question, as stored.
+        solution (`str`):
+            The gold answer.
+        system (`str`, *optional*):
+            The system message in front of the question.
+    """
+
+    problem: str
+    solution: str
+    system: str | None = None
+
+
+def read_row(row: Mapping, columns: Columns) -> Row:
+    """
+    Problem and gold of a row.
+
+    Args:
+        row (`Mapping`):
+            A row of the data set.
+        columns ([`Columns`]):
+            Where problem and gold are.
+
+    Returns:
+        [`Row`]
+
+    Raises:
+        `ValueError`: saying why the row cannot be used.
+
+    Example:
+
+    ```python
+    >>> columns = Columns(problem=("prompt",), gold=("reward_model", "ground_truth"))
+    >>> read_row({"prompt": [{"role": "user", "content": "1+1?"}], "reward_model": {"ground_truth": "2"}}, columns)
+    Row(problem='1+1?', solution='2', system=None)
+    ```
+    """
+    system, problem = question(value_at(row, columns.problem))
+    try:
+        return Row(problem, gold_text(value_at(row, columns.gold)), system)
+    except ValueError:
+        worked = value_at(row, columns.worked) if columns.worked else None
+        if isinstance(worked, str) and MARKED.search(worked):
+            return Row(problem, gold_text(worked), system)
+        raise
+
+
+def question(prompt: object) -> tuple[str | None, str]:
+    """System message and question of a prompt, chat or plain."""
+    if isinstance(prompt, str) and prompt.startswith("[{"):  # a chat in a CSV
+        with contextlib.suppress(ValueError, RecursionError):
+            prompt = json.loads(prompt)
+    if isinstance(prompt, list) and all(isinstance(message, Mapping) for message in prompt):
+        said: dict[str, list[str]] = {}
+        for message in prompt:
+            speaker = message.get("role") or message.get("from") or "user"
+            role = {"human": "user", "developer": "system"}.get(speaker, speaker)
+            said.setdefault(role, []).append(
+                completion_text([{"content": message.get("content") or message.get("value")}])
+            )
+        asked = said.get("user", [])
+        if len(asked) > 1:
+            raise ValueError(f"the chat asks {len(asked)} questions, and only single ones can be graded")
+        system, problem = "\n".join(said.get("system", [])) or None, "".join(asked)
+    else:
+        system, problem = None, prompt
+    if not isinstance(problem, str) or not problem.strip():
+        raise ValueError("there is no problem")
+    return system, problem

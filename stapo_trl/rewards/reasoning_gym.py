@@ -1,0 +1,111 @@
+"""The reward for reasoning-gym: full marks by the task's own scorer, which runs in a process that can be killed."""
+
+import json
+import re
+from functools import cache
+
+from .answer import final_answer
+from .completion import completion_text
+from .pool import WorkerPool
+
+
+BATCH_SECONDS = 30.0
+MAX_LENGTH = 10_000  # characters of an answer
+# Several scorers evaluate the answer as Python. What could do harm there is a call, so only a few functions of mathematics
+# may be called, and nothing may stand beside them that gives their names to others or their arguments to sympy as code.
+CALL = re.compile(r"[^\W\d]\w*\(|[)\]}'\"#]\(")
+FUNCTIONS = {f"{name}(" for name in ("sin", "cos", "tan", "asin", "acos", "atan", "exp", "log", "ln", "sqrt", "Abs")}
+BESIDE_CALLS = re.compile(r"['\"]|:=|for|lambda")
+TEXT = re.compile(r"\\(?:text|mathrm)\{([^{}]*)\}")
+
+
+def reasoning_gym_reward(completions: list, entry: list[str], **kwargs) -> list[float]:
+    r"""
+    Whether the scorer of the task gives the final answer full marks (1.0, of its partial credit): 1.0, else -1.0.
+
+    Args:
+        completions (`list[str]` or `list[list[dict]]`): Plain or chat completions. The answer is read as
+            [`final_answer`] does, from the last box or an explicit form.
+        entry (`list[str]`): Column of [`load_reasoning_gym`], the entries as JSON.
+        **kwargs: Ignored; TRL passes the dataset's other columns.
+
+    Returns:
+        `list[float]`: One value per completion. An answer that would call functions, or whose scoring takes longer than
+        5 s, is wrong.
+
+    Example:
+    ```python
+    row = load_reasoning_gym("chain_sum", size=1)[0]
+    reasoning_gym_reward([rf"\boxed{{{row['solution']}}}", "No idea."], entry=[row["entry"]] * 2)  # [1.0, -1.0]
+    ```
+    """
+    answers = [read_answer(completion_text(completion)) for completion in completions]
+    return [1.0 if right else -1.0 for right in have_full_marks(answers, entry, BATCH_SECONDS)]
+
+
+def read_answer(response: str) -> str | None:
+    r"""The final answer in a response, without the `\text{}` around words.
+
+    Example:
+    ```python
+    >>> read_answer(r"So \boxed{\text{yes}}."), read_answer("I give up.")
+    ('yes', None)
+    ```
+    """
+    answer = final_answer(response)
+    words = TEXT.fullmatch(answer or "")
+    return words[1] if words else answer
+
+
+def have_full_marks(answers: list[str | None], entries: list[str], seconds: float) -> list[bool]:
+    """Which answers the scorers of their tasks give 1.0.
+
+    Args:
+        answers (`list[str | None]`): Final answers; `None` is wrong.
+        entries (`list[str]`): One entry per answer, as JSON.
+        seconds (`float`): Budget for all of them; what is left then is wrong.
+
+    Returns:
+        `list[bool]`
+    """
+    pairs = list(zip(answers, entries, strict=True))
+    jobs = list(dict.fromkeys(pair for pair in pairs if pair[0] is not None and is_harmless(pair[0])))
+    right = {job for job, verdict in zip(jobs, _pool().run(jobs, seconds), strict=True) if verdict == "correct"}
+    return [pair in right for pair in pairs]
+
+
+def is_harmless(answer: str) -> bool:
+    """Whether nothing can run if a scorer evaluates this text.
+
+    Example:
+    ```python
+    >>> is_harmless("sin(x)**2 + 3*(x - 1)"), is_harmless("[[1, 2], [3, 4]]"), is_harmless("print ('x')")
+    (True, True, False)
+    ```
+    """
+    if len(answer) > MAX_LENGTH or "__" in answer:
+        return False
+    text = re.sub(r"[\s\\]", "", answer)  # Python skips spaces and continued lines
+    calls = CALL.findall(text)
+    return FUNCTIONS.issuperset(calls) and not (calls and BESIDE_CALLS.search(text))
+
+
+@cache
+def _pool() -> WorkerPool:
+    return WorkerPool(task=__name__)
+
+
+# ---- Inside the worker ----------------------------------------------------------------------------------------------
+
+
+def warm_up() -> None:
+    """Imports what every scorer needs, before the workers fork."""
+    import reasoning_gym  # noqa: F401
+
+
+def check(answer: str, entry: str) -> bool:
+    """Whether the scorer of the entry's task gives this answer 1.0."""
+    from reasoning_gym import get_score_answer_fn
+
+    entry = json.loads(entry)
+    return get_score_answer_fn(entry["metadata"]["source_dataset"])(answer=answer, entry=entry) == 1.0
