@@ -7,7 +7,7 @@ from statistics import median
 
 from transformers import TrainerCallback
 
-from .token_table import visible
+from .visible import show_text, show_token
 
 
 class EntropyAlarm(TrainerCallback):
@@ -106,7 +106,7 @@ class EntropyAlarm(TrainerCallback):
         log = getattr(self.trainer, "token_log", None)
         rows = [row for row in log.recent if row["candidate"]][-5:] if log is not None else []
         lines = [
-            f"\n  step {row['step']}: {visible(row['before'][-40:])} >>{visible(row['token'])}<< probability "
+            f"\n  step {row['step']}: {show_text(row['before'][-40:])} >>{show_token(row['token'])}<< probability "
             f"{row['prob']:.2g}, entropy {row['entropy']:.2g}, advantage {row['advantage']:.2g}, "
             f"{'silenced' if row['silenced'] else 'trained'}"
             for row in rows

@@ -6,6 +6,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from .visible import show_text, show_token
+
 
 MAX_ROWS = 50
 COLUMNS = ("step", "token", "silenced", "prob", "entropy", "advantage", "before", "after", "alternatives")
@@ -37,20 +39,15 @@ def tabulate(row: dict) -> dict[str, str | int]:
     pairs = zip(row.get("top_tokens") or [], row.get("top_probs") or [], strict=True)
     return {
         "step": row["step"],
-        "token": visible(row["token"]),
+        "token": show_token(row["token"]),
         "silenced": "yes" if row["silenced"] else "no",
         "prob": f"{100 * row['prob']:.4f} %",
         "entropy": f"{row['entropy']:.3f}",
         "advantage": f"{row['advantage']:.2f}",
-        "before": visible(row["before"]),
-        "after": visible(row["after"]),
-        "alternatives": " | ".join(f"{visible(token)}({100 * prob:.2f}%)" for token, prob in pairs),
+        "before": show_text(row["before"]),
+        "after": show_text(row["after"]),
+        "alternatives": " | ".join(f"{show_token(token)}({100 * prob:.2f}%)" for token, prob in pairs),
     }
-
-
-def visible(text: str) -> str:
-    """Text whose line breaks, tabs and unprintable characters are escaped, as in a Python literal."""
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 def print_tokens(rows: list[dict]) -> None:

@@ -101,7 +101,7 @@ def test_the_message_shows_the_tokens_and_no_control_character_of_theirs(tmp_pat
     row = {"step": 6, "before": "so\n", "token": "\x1b[31m", "prob": 1e-4, "entropy": 0.1, "advantage": 0.5}
     Trainer.token_log.add([row | {"silenced": True, "candidate": True}], [])
     (message,) = ring(entropies(*[1.0] * 4, *[3.0] * 3), trainer=Trainer(), **SHORT)[0]
-    assert r"so\n >>\x1b[31m<< probability 0.0001" in message and "silenced" in message and "\x1b" not in message
+    assert "so↵ >>␛[31m<< probability 0.0001" in message and "silenced" in message and "\x1b" not in message
 
 
 @pytest.mark.parametrize("settings", [{"lowest": 1.5}, {"highest": 0.9}, {"patience": 0}, {"action": "shout"}])

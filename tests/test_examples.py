@@ -11,6 +11,7 @@ MODULES = [
     "s2t",
     "stapo_config",
     "token_dynamics",
+    "visible",
     "completions",
     "data.arithmetic",
     "data.columns",
@@ -24,7 +25,6 @@ MODULES = [
     "report.page",
     "report.style",
     "report.tables",
-    "report.visible",
 ]
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ..progress import read_metrics
 from ..token_log import read_token_log
-from .visible import show_text
+from ..visible import show_text
 
 
 @dataclass

@@ -11,13 +11,13 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from .._version import __version__
+from ..visible import show_text
 from .curves import PANELS, draw_panel, read_lines
 from .load import Run
 from .quadrants import COLUMNS, TITLES, average_quadrants, format_quadrants
 from .scatter import Cloud, draw_gradient_norms, draw_scatter
 from .style import COLORS, styled, to_inline_svg
 from .tables import list_completions, list_silenced, round_number
-from .visible import show_text
 from .words import CLOUDS, draw_cloud
 
 

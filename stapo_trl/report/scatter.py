@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
 from ..s2t import MIN_ADVANTAGE
+from ..visible import show_token
 from .load import Run
 from .quadrants import TITLES, average_quadrants
 from .style import GRID, INK, MUTED, SILENCED, color_of_run, format_power, styled
-from .visible import show_token
 
 
 LOWEST_PROB = 1e-10  # less probable tokens are drawn here

@@ -3,8 +3,8 @@
 import numpy as np
 import pyarrow.compute as pc
 
+from ..visible import show_text, show_token
 from .load import Run
-from .visible import show_text, show_token
 
 
 MAX_ROWS = 5000  # of the table of silenced tokens

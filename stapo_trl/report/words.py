@@ -11,9 +11,9 @@ from matplotlib.textpath import TextPath
 from PIL import ImageFont
 from wordcloud import WordCloud
 
+from ..visible import show_token
 from .load import Run
 from .style import INK, MUTED, SILENCED, styled
-from .visible import show_token
 
 
 WIDTH, HEIGHT, MOST = 460, 240, 80

@@ -14,7 +14,7 @@ from stapo_trl.report import tables
 from stapo_trl.report.build import build_report
 from stapo_trl.report.load import Run, load_runs
 from stapo_trl.report.page import list_settings
-from stapo_trl.report.visible import show_token
+from stapo_trl.visible import show_token
 
 
 def data_of(html: str) -> dict:

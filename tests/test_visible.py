@@ -2,7 +2,7 @@
 
 import unicodedata
 
-from stapo_trl.report.visible import show_text, show_token
+from stapo_trl.visible import show_text, show_token
 
 
 def test_white_space_and_control_characters_become_signs():
