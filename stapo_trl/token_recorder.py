@@ -122,9 +122,7 @@ class TokenRecorder:
         tokens, completions = [], []
         num_candidates, num_others = SAMPLED_CANDIDATES, SAMPLED_OTHERS if self.has_statistics else 0
         for index, seen in enumerate(self.seen):
-            share = (
-                len(self.seen) - index
-            )  # what is left of the samples is spread over the micro-batches that are left
+            share = len(self.seen) - index  # the samples that are left are spread over the micro-batches that are left
             chosen = self._choose(index, -(-num_candidates // share), -(-num_others // share))
             num_candidates -= len(chosen[1])
             num_others -= len(chosen[2])
