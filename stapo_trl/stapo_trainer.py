@@ -26,6 +26,7 @@ from .collectives import gather_ragged, sum_over_processes
 from .dropout import get_rng_state, has_dropout, replay
 from .groups import have_spread
 from .preflight import check_dataset, check_reward_columns
+from .resume import ExactResume
 from .rewards import warn_if_void
 from .stapo_config import STAPOConfig
 
@@ -40,7 +41,7 @@ class _Silencing(NamedTuple):
     is_last: bool  # of its window
 
 
-class STAPOTrainer(GRPOTrainer):
+class STAPOTrainer(ExactResume, GRPOTrainer):
     r"""
     Trainer for Spurious-Token-Aware Policy Optimization, [STAPO](https://huggingface.co/papers/2602.15620): GRPO in
     which improbable, low-entropy tokens of correct responses leave both the sum of the loss and its normaliser (fifth

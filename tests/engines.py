@@ -177,6 +177,31 @@ def check_scenario(name: str, found: dict, expected: dict) -> None:
     assert error < (0.15 if "bf16" in name else 1e-5), (name, error)
 
 
+def check_resume() -> None:
+    """A run resumed inside a generation batch ends with the weights of the whole one."""
+    settings = ONE | {
+        "output_dir": shared_folder(),
+        "optim": "adamw_torch",
+        "steps_per_generation": 2,
+        "max_steps": 3,
+        "save_strategy": "steps",
+        "save_steps": 1,
+    }
+    AcceleratorState._reset_state()
+    whole = make_trainer(**settings)
+    whole.train()
+    AcceleratorState._reset_state()
+    resumed = make_trainer(**settings | {"save_strategy": "no"})
+    resumed.train(resume_from_checkpoint=f"{settings['output_dir']}/checkpoint-1")
+    torch.testing.assert_close(full_weights(resumed), full_weights(whole), rtol=0, atol=0)
+
+
+def shared_folder() -> str:
+    folder = [tempfile.mkdtemp()]
+    dist.broadcast_object_list(folder)
+    return folder[0]
+
+
 def run_recipe() -> None:
     """`stapo train` for two steps, without the supervised steps."""
     AcceleratorState._reset_state()
@@ -186,11 +211,10 @@ def run_recipe() -> None:
         build_tokenizer().save_pretrained(output_dir)
 
     warm_start.train_warm_start = save
-    folder = [tempfile.mkdtemp()]
-    dist.broadcast_object_list(folder)
-    os.environ["STAPO_CACHE"] = f"{folder[0]}/cache"
+    folder = shared_folder()
+    os.environ["STAPO_CACHE"] = f"{folder}/cache"
     settings = {
-        "output_dir": f"{folder[0]}/run",
+        "output_dir": f"{folder}/run",
         "per_device_train_batch_size": 8,
         "max_completion_length": 12,
         "max_steps": 2,
@@ -222,6 +246,7 @@ if __name__ == "__main__":
             assert found["type"] == mode, (found["type"], mode)
             check_scenario(name, found, expected[name])
         faulthandler.dump_traceback_later(2 * PATIENCE, exit=True)
+        check_resume()
         run_recipe()
         faulthandler.cancel_dump_traceback_later()
         print(f"rank {dist.get_rank()}: all checks passed")
