@@ -6,14 +6,19 @@ from ._version import __version__
 
 
 if TYPE_CHECKING:
+    from .entropy_alarm import EntropyAlarm
     from .stapo_config import STAPOConfig
     from .stapo_trainer import STAPOTrainer
 
-__all__ = ["STAPOConfig", "STAPOTrainer", "__version__"]
+__all__ = ["EntropyAlarm", "STAPOConfig", "STAPOTrainer", "__version__"]
 
 
 def __getattr__(name: str):
     # Importing TRL takes seconds: reward workers and `stapo --help` import this package without it
+    if name == "EntropyAlarm":
+        from .entropy_alarm import EntropyAlarm
+
+        return EntropyAlarm
     if name == "STAPOConfig":
         from .stapo_config import STAPOConfig
 

@@ -23,6 +23,7 @@ import torch
 # Advantages come out of a float32 mean and a division by the group's spread. What is left of equal rewards after
 # rounding is not a positive advantage.
 MIN_ADVANTAGE = 1e-6
+PAPER_QUANTILE = 0.75
 
 
 def find_candidates(
@@ -220,7 +221,7 @@ def compute_keep_mask(
     advantages: torch.Tensor,
     mask: torch.Tensor,
     prob_threshold: float = 0.002,
-    entropy_quantile: float = 0.75,
+    entropy_quantile: float = PAPER_QUANTILE,
     entropy_population: str = "candidates",
     selection: str = "low_entropy",
     random_keys: torch.Tensor | None = None,

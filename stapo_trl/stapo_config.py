@@ -1,9 +1,11 @@
-"""Configuration of [`STAPOTrainer`]: GRPO's own, with four more fields and the paper's defaults."""
+"""Configuration of [`STAPOTrainer`]: GRPO's own, with six more fields and the paper's defaults."""
 
 from dataclasses import dataclass, field
 
 from transformers import SchedulerType
 from trl import GRPOConfig
+
+from .s2t import PAPER_QUANTILE
 
 
 @dataclass
@@ -31,6 +33,12 @@ class STAPOConfig(GRPOConfig):
         s2t_selection (`str`, *optional*, defaults to `"low_entropy"`):
             Which candidates are silenced: `"low_entropy"` is STAPO, `"high_entropy"` and `"random"` are the ablations
             of the paper and silence as many.
+        log_tokens (`bool`, *optional*, defaults to `True`):
+            Write `token_log/` in the output folder: every silenced token and a sample of the others, for
+            `stapo report`. With `log_completions` they are also printed, and every tracker gets them as a table.
+        token_stats_steps (`int`, *optional*, defaults to `20`):
+            Optimizer steps between two with statistics: gradient norm and entropy change by quadrant, and the most
+            probable alternatives of logged tokens. At least 0; `0` takes none.
 
     Raises:
         `ValueError`: if one of these fields lies outside its range.
@@ -65,7 +73,7 @@ class STAPOConfig(GRPOConfig):
         },
     )
     s2t_entropy_quantile: float = field(
-        default=0.75,
+        default=PAPER_QUANTILE,
         metadata={
             "help": "q of the paper: improbable tokens of correct responses are silenced where their entropy is below "
             "this quantile. In [0, 1]; 1.0 silences all of them (FullMask), 0.0 none."
@@ -88,6 +96,20 @@ class STAPOConfig(GRPOConfig):
         },
     )
 
+    log_tokens: bool = field(
+        default=True,
+        metadata={
+            "help": "Write the silenced tokens, and a sample of the others, to token_log/ in the output folder."
+        },
+    )
+    token_stats_steps: int = field(
+        default=20,
+        metadata={
+            "help": "Optimizer steps between two with statistics of gradient norm and entropy change by quadrant, and "
+            "with the alternatives of logged tokens. 0 takes none."
+        },
+    )
+
     def __post_init__(self):
         # Before the parent's checks, which may fail on something else first
         if not (isinstance(self.s2t_prob_threshold, (int, float)) and 0.0 <= self.s2t_prob_threshold < 1.0):
@@ -99,6 +121,11 @@ class STAPOConfig(GRPOConfig):
             raise ValueError(
                 f"`s2t_entropy_quantile` (q) must be a number in [0, 1], got {self.s2t_entropy_quantile!r}. The paper "
                 "uses 0.75 (a share, not a percentage)."
+            )
+        if not (isinstance(self.token_stats_steps, int) and self.token_stats_steps >= 0):
+            raise ValueError(
+                f"`token_stats_steps` must be a whole number of optimizer steps, got {self.token_stats_steps!r}. "
+                "0 takes no statistics."
             )
         for name in ("s2t_entropy_population", "s2t_selection"):
             choices = self.__dataclass_fields__[name].metadata["choices"]

@@ -7,13 +7,18 @@ micro-batches on several processes (a *window* below), and the entropy quantile 
 """
 
 import inspect
+import json
+import math
 import textwrap
+import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import fields
 from typing import Any, NamedTuple
 
 import torch
+from accelerate.utils import is_peft_model
 from torch import nn
 from transformers import PreTrainedModel
 from trl import GRPOConfig, GRPOTrainer
@@ -22,13 +27,19 @@ from trl.trainer.utils import get_config_model_id
 
 from . import s2t
 from ._compat import check_base_trainer
-from .collectives import gather_ragged, sum_over_processes
+from .collectives import sum_over_processes
 from .dropout import get_rng_state, has_dropout, replay
+from .fused_head import capture_sum_sq
 from .groups import have_spread
 from .preflight import check_dataset, check_reward_columns
 from .resume import ExactResume
 from .rewards import warn_if_void
+from .silencing import Silenced, loss_mask, silence, spread_advantages
 from .stapo_config import STAPOConfig
+from .token_dynamics import describe_quadrants
+from .token_log import TokenLog
+from .token_recorder import TokenRecorder
+from .token_table import show_tokens
 
 
 class _Silencing(NamedTuple):
@@ -112,7 +123,7 @@ class STAPOTrainer(ExactResume, GRPOTrainer):
             model_name = model if isinstance(model, str) else get_config_model_id(model.config)
             args = STAPOConfig(f"{model_name.split('/')[-1]}-STAPO")
         for field in fields(STAPOConfig):
-            if field.name.startswith("s2t_"):
+            if field.name.startswith("s2t_") or field.name == "token_stats_steps":
                 setattr(self, field.name, getattr(args, field.name, field.default))
         self.silences = self.s2t_prob_threshold > 0.0
 
@@ -129,6 +140,13 @@ class STAPOTrainer(ExactResume, GRPOTrainer):
         self._forward_stats = []  # sums of each micro-batch of a window so far, for the metrics
         super().__init__(model, reward_funcs, args, train_dataset, *more, **kwargs)
         self._has_dropout = has_dropout(self.model)
+        self.token_log = None
+        if self.silences and getattr(args, "log_tokens", True):
+            settings = {"prob_threshold": str(self.s2t_prob_threshold), "selection": self.s2t_selection}
+            settings |= {"entropy_quantile": str(self.s2t_entropy_quantile), "model": self.model.config.name_or_path}
+            self.token_log = TokenLog(args.output_dir, args.process_index, settings)
+            self.add_callback(self.token_log)
+        self._recorder = TokenRecorder(self)
         warn_if_void(self.reward_funcs, args.mask_truncated_completions)
 
     # ---- The loss -------------------------------------------------------------------------------------------------
@@ -140,25 +158,36 @@ class STAPOTrainer(ExactResume, GRPOTrainer):
 
         inputs = dict(inputs)
         silencing = inputs.pop("silencing", None)
-        loss_mask = _loss_mask(inputs)
+        own_inputs = dict(inputs)
+        mask = loss_mask(inputs)
         self._forward = []
         try:
-            if silencing is None:
-                # A window of one micro-batch: the forward of the loss runs first, and the parent is handed its result
-                logps, entropies, _ = self._score_tokens(model, inputs, compute_aux_loss=self.aux_loss_enabled)
-                (keep_mask,), kept, valid = self._keep_masks([inputs], [(logps, entropies)])
-                silencing = _Silencing(keep_mask, kept, valid, rng_state=None, is_last=True)
-            # The completion mask is also the attention mask, so the loss is masked through the other factor of TRL's
-            # loss mask. The kept count is rounded once, from float64.
-            inputs["tool_mask"] = inputs.get("tool_mask", 1) * silencing.keep_mask.to(loss_mask.dtype)
-            num_items = inputs["num_items_in_batch"].item() * silencing.num_kept / max(silencing.num_valid, 1)
-            inputs["num_items_in_batch"] = torch.tensor(num_items, device=loss_mask.device)
-            with replay(silencing.rng_state, self.accelerator.device):
-                loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-            self._log_forward(*self._forward[0][:2], loss_mask, silencing.is_last)
+            with self._capture_sum_sq() as sums_sq:
+                if silencing is None:
+                    # A window of one micro-batch: the forward of the loss runs first, and the parent is handed its result
+                    logps, entropies, _ = self._score_tokens(model, inputs, compute_aux_loss=self.aux_loss_enabled)
+                    silenced = self._silence([inputs], [(logps, entropies)])
+                    (keep_mask,) = silenced.keep_masks
+                    silencing = _Silencing(keep_mask, silenced.num_kept, silenced.num_valid, None, is_last=True)
+                # The completion mask is also the attention mask, so the loss is masked through the other factor of
+                # TRL's loss mask. The kept count is rounded once, from float64.
+                inputs["tool_mask"] = inputs.get("tool_mask", 1) * silencing.keep_mask.to(mask.dtype)
+                num_items = inputs["num_items_in_batch"].item() * silencing.num_kept / max(silencing.num_valid, 1)
+                inputs["num_items_in_batch"] = torch.tensor(num_items, device=mask.device)
+                with replay(silencing.rng_state, self.accelerator.device):
+                    loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+            self._log_forward(own_inputs, *self._forward[0][:2], sums_sq, silencing.is_last)
         finally:
             self._forward = None
         return loss
+
+    def _capture_sum_sq(self):
+        """In steps with statistics, a context in which TRL's head gives one more number for each position."""
+        if not self._recorder.has_statistics:
+            return nullcontext()
+        model = self.accelerator.unwrap_model(self.model)
+        model = model.get_base_model() if is_peft_model(model) else model
+        return capture_sum_sq(model, self.temperature, self.args.cast_lm_head_to_fp32)
 
     def _get_per_token_logps_and_entropies(self, model, *args, **kwargs):
         """TRL's forward, shared by all who need the same one: the mask, the loss, and the metrics."""
@@ -223,11 +252,13 @@ class STAPOTrainer(ExactResume, GRPOTrainer):
             for batch in inputs:
                 rng_states.append(get_rng_state(self.accelerator.device) if self._has_dropout else None)
                 scores.append(self._score_candidates(batch))
-        keep_masks, kept, valid = self._keep_masks(inputs, scores)
-        last = len(inputs) - 1
+        silenced, last = self._silence(inputs, scores), len(inputs) - 1
+        counts = (silenced.num_kept, silenced.num_valid)
         return [
-            {**batch, "silencing": _Silencing(keep_mask, kept, valid, rng_state, is_last=index == last)}
-            for index, (batch, keep_mask, rng_state) in enumerate(zip(inputs, keep_masks, rng_states, strict=True))
+            {**batch, "silencing": _Silencing(keep_mask, *counts, rng_state, is_last=index == last)}
+            for index, (batch, keep_mask, rng_state) in enumerate(
+                zip(inputs, silenced.keep_masks, rng_states, strict=True)
+            )
         ]
 
     def _score_candidates(self, inputs) -> tuple[torch.Tensor, torch.Tensor]:
@@ -243,7 +274,7 @@ class STAPOTrainer(ExactResume, GRPOTrainer):
         if self._has_dropout or self.s2t_entropy_population == "all" or _image_inputs(inputs):
             return self._score_tokens(self.model, inputs)[:2]
 
-        advantages = _advantages(inputs)
+        advantages = spread_advantages(inputs)
         rows = (advantages > s2t.MIN_ADVANTAGE).reshape(len(advantages), -1).any(1).nonzero().squeeze(1)
         logps = torch.zeros(inputs["completion_ids"].shape, device=rows.device)
         entropies = torch.zeros_like(logps)
@@ -274,85 +305,65 @@ class STAPOTrainer(ExactResume, GRPOTrainer):
         finally:
             self._first_scores = None
         rows = len(output["advantages"])
-        output["has_spread"] = self._has_spread[self.accelerator.process_index * rows :][:rows]
+        own = slice(self.accelerator.process_index * rows, (self.accelerator.process_index + 1) * rows)
+        output["has_spread"], output["rewards"] = self._has_spread[own], self._summed_rewards[own]
+        output["problem_ids"] = [get_problem_id(example) for example in inputs]
         return output
 
-    # ---- The mask over all micro-batches and processes ------------------------------------------------------------
+    # ---- Metrics and the token log --------------------------------------------------------------------------------
 
-    def _keep_masks(self, inputs: list[dict], scores: list[tuple]) -> tuple[list[torch.Tensor], float, float]:
-        """
-        Silence the spurious tokens of one mini-batch, and log what was silenced.
-
-        Args:
-            inputs (`list[dict]`):
-                This process's micro-batches.
-            scores (`list[tuple[torch.Tensor, torch.Tensor]]`):
-                Log-probs (B, T) and entropies (B, T) of each.
-
-        Returns:
-            The keep mask (B, T) of each micro-batch, and how many valid tokens of all processes are kept, and are.
-        """
-        logps, entropies = zip(*[(logps.detach(), entropies.detach()) for logps, entropies in scores], strict=True)
-        loss_masks = [_loss_mask(batch).bool() for batch in inputs]
-        candidates = [
-            s2t.find_candidates(logp, entropy, _advantages(batch), mask, self.s2t_prob_threshold)
-            for logp, entropy, batch, mask in zip(logps, entropies, inputs, loss_masks, strict=True)
-        ]
-        local_entropies = [entropy[candidate] for entropy, candidate in zip(entropies, candidates, strict=True)]
-        all_entropies, own = gather_ragged(self.accelerator, torch.cat(local_entropies))
-
-        population, random_keys = all_entropies, None
-        if self.s2t_entropy_population == "all":
-            valid = [e[mask & e.isfinite()] for e, mask in zip(entropies, loss_masks, strict=True)]
-            population, _ = gather_ragged(self.accelerator, torch.cat(valid))
-        if self.s2t_selection == "random":
-            seed = self.args.seed + self.state.global_step
-            keys = [s2t.token_keys(x["completion_ids"], seed)[c] for x, c in zip(inputs, candidates, strict=True)]
-            random_keys, _ = gather_ragged(self.accelerator, torch.cat(keys))
-
-        threshold = s2t.entropy_threshold(population, self.s2t_entropy_quantile)
-        all_silenced = s2t.select_silenced(all_entropies, threshold, self.s2t_selection, random_keys)
-        silenced = all_silenced[own].split([len(x) for x in local_entropies])
-
-        keep_masks = []
-        for candidate, part in zip(candidates, silenced, strict=True):
-            keep_mask = torch.ones_like(candidate)
-            keep_mask[candidate] = ~part
-            keep_masks.append(keep_mask)
-        if self.model.training:
-            for batch, keep_mask in zip(inputs, keep_masks, strict=True):
-                self.silenced_token_ids.update(batch["completion_ids"][~keep_mask].tolist())
-
-        silenced_probs = [logp[~keep].exp().sum() for logp, keep in zip(logps, keep_masks, strict=True)]
-        num_valid, sum_probs = sum_over_processes(
-            self.accelerator, [sum(mask.sum() for mask in loss_masks), sum(silenced_probs)]
+    def _silence(self, inputs: list[dict], scores: list[tuple]) -> Silenced:
+        """The mask of one mini-batch over all processes, logged."""
+        silenced = silence(
+            self.accelerator,
+            inputs,
+            scores,
+            self.s2t_prob_threshold,
+            self.s2t_entropy_quantile,
+            self.s2t_entropy_population,
+            self.s2t_selection,
+            seed=self.args.seed + self.state.global_step,
         )
-        num_silenced = int(all_silenced.sum())
-        metrics = self._metrics["train" if self.model.training else "eval"]
-        if num_valid > 0:
-            metrics["s2t/silenced_share"].append(num_silenced / num_valid)
-            metrics["s2t/candidate_share"].append(len(all_entropies) / num_valid)
-        if threshold.isfinite():
-            metrics["s2t/entropy_threshold"].append(threshold.item())
-        if num_silenced > 0:
-            metrics["s2t/silenced_prob"].append(sum_probs / num_silenced)
-            metrics["s2t/silenced_entropy"].append(all_entropies[all_silenced].mean().item())
-        return keep_masks, num_valid - num_silenced, num_valid
+        self._record(silenced.metrics)
+        if self.model.training:
+            for batch, keep_mask in zip(inputs, silenced.keep_masks, strict=True):
+                self.silenced_token_ids.update(batch["completion_ids"][~keep_mask].tolist())
+        self._recorder.start_step(inputs, silenced)
+        return silenced
 
-    def _log_forward(self, logps, entropies, loss_mask, is_last: bool) -> None:
+    def _log_forward(self, inputs: dict, logps, entropies, sums_sq: list | None, is_last: bool) -> None:
         """Log what only the loss's forward shows, as it covers every valid token; once per window."""
-        entropies = entropies.detach()
+        entropies, valid = entropies.detach(), loss_mask(inputs).bool()
         finite = logps.isfinite() & entropies.isfinite()
-        seen = loss_mask.bool() & finite
-        self._forward_stats += [torch.where(seen, entropies, 0).sum(), seen.sum(), (loss_mask.bool() & ~finite).sum()]
-        if is_last:
-            stats = [sum(self._forward_stats[i::3]) for i in range(3)]
-            sum_entropy, num_finite, num_nonfinite = sum_over_processes(self.accelerator, stats)
-            self._forward_stats = []
-            metrics = self._metrics["train" if self.model.training else "eval"]
-            metrics["s2t/nonfinite"].append(num_nonfinite)
-            if num_finite > 0:
-                metrics["s2t/entropy"].append(sum_entropy / num_finite)
+        seen = valid & finite
+        self._forward_stats += [torch.where(seen, entropies, 0).sum(), seen.sum(), (valid & ~finite).sum()]
+        # A forward that is not TRL's fused one (a compiled model's) gives no sums, and the step no quadrants
+        sums_sq = sums_sq[0][:, -logps.size(1) :] if sums_sq else None
+        self._recorder.observe(inputs, logps, entropies, sums_sq)
+        if not is_last:
+            return
+        stats = [sum(self._forward_stats[i::3]) for i in range(3)]
+        quadrants = [] if sums_sq is None else [*self._recorder.sum_quadrants().flatten()]
+        sum_entropy, num_finite, num_nonfinite, *quadrants = sum_over_processes(self.accelerator, stats + quadrants)
+        self._forward_stats = []
+        self._record({"s2t/nonfinite": num_nonfinite})
+        if num_finite > 0:
+            self._record({"s2t/entropy": sum_entropy / num_finite})
+        if quadrants and math.isfinite(self._recorder.silenced.quadrant_threshold):
+            described = describe_quadrants(torch.tensor(quadrants, dtype=torch.float64).view(3, 4, 6))
+            shown = ("share", "gradient_norm", "gradient_share", "entropy_change")
+            self._record({f"s2t/{name}": x for name, x in described.items() if name.rpartition("/")[2] in shown})
+        if self.model.training and self.token_log is not None:
+            self.token_log.add(*self._recorder.rows())
+
+    def _record(self, metrics: dict[str, float]) -> None:
+        for name, value in metrics.items():
+            self._metrics["train" if self.model.training else "eval"][name].append(value)
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        super().log(logs, start_time)
+        if self.token_log is not None and self.model.training and self.accelerator.is_main_process:
+            show_tokens(self)
 
     # ---- Rewards ----------------------------------------------------------------------------------------------------
 
@@ -366,26 +377,20 @@ class STAPOTrainer(ExactResume, GRPOTrainer):
                 "completion that cannot be scored."
             )
         rewards = rewards_per_func
+        self._summed_rewards = (rewards * self.reward_weights.to(rewards.device)).nansum(1)
         if self.multi_objective_aggregation == "sum_then_normalize":
             abstained = rewards.isnan().all(1, keepdim=True)
-            weighted = (rewards * self.reward_weights.to(rewards.device)).nansum(1, keepdim=True)
-            rewards = weighted.masked_fill(abstained, torch.nan)
+            rewards = self._summed_rewards.unsqueeze(1).masked_fill(abstained, torch.nan)
         group_size = self.num_generations if self.model.training else self.num_generations_eval
         self._has_spread = have_spread(rewards, group_size)
         return rewards_per_func
 
 
-def _loss_mask(inputs: dict[str, Any]) -> torch.Tensor:
-    """(B, T), 1 for the tokens that TRL's loss counts."""
-    return inputs["completion_mask"] * inputs.get("tool_mask", 1)
-
-
-def _advantages(inputs: dict[str, Any]) -> torch.Tensor:
-    """(B,) or (B, T), zero in groups whose rewards are all equal, where TRL's are rounding errors."""
-    advantages = inputs["advantages"]
-    if "has_spread" not in inputs:
-        return advantages
-    return advantages * inputs["has_spread"].view(-1, *[1] * (advantages.dim() - 1))
+def get_problem_id(example: dict[str, Any]) -> str:
+    """`problem_id` of a row of the dataset; without one, a checksum of its prompt."""
+    if example.get("problem_id") is not None:
+        return str(example["problem_id"])
+    return f"prompt-{zlib.crc32(json.dumps(example.get('prompt'), default=str).encode()):08x}"
 
 
 def _image_inputs(inputs: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import importlib
 import pytest
 
 
-MODULES = ["groups", "s2t", "stapo_config", "data.arithmetic"]
+MODULES = ["groups", "s2t", "stapo_config", "token_dynamics", "data.arithmetic"]
 
 
 @pytest.mark.parametrize("name", MODULES)

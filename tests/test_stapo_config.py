@@ -25,6 +25,7 @@ def test_only_the_documented_defaults_differ_from_grpo():
     grpo = {field.name: field.default for field in dataclasses.fields(GRPOConfig)}
     differing = {field.name for field in dataclasses.fields(STAPOConfig) if grpo.get(field.name) != field.default}
     own = {"s2t_prob_threshold", "s2t_entropy_quantile", "s2t_entropy_population", "s2t_selection"}
+    own |= {"log_tokens", "token_stats_steps"}
     assert differing - own == {"epsilon_high", "warmup_steps", "lr_scheduler_type"}
 
 
@@ -40,6 +41,8 @@ def test_only_the_documented_defaults_differ_from_grpo():
         ("s2t_entropy_quantile", math.inf),
         ("s2t_entropy_population", "candidate"),
         ("s2t_selection", "lowest"),
+        ("token_stats_steps", -1),
+        ("token_stats_steps", 0.5),
     ],
 )
 def test_values_out_of_range_are_refused_with_field_value_and_rule(tmp_path, field, value):

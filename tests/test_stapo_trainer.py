@@ -269,7 +269,7 @@ def test_nonfinite_entropies_are_counted_and_not_silenced(make_trainer, monkeypa
 
 @pytest.mark.parametrize("num_micro", [1, 2])
 def test_metrics_describe_the_window(make_trainer, monkeypatch, num_micro):
-    trainer = make_trainer(per_device_train_batch_size=4, gradient_accumulation_steps=num_micro)
+    trainer = make_trainer(per_device_train_batch_size=4, gradient_accumulation_steps=num_micro, token_stats_steps=0)
     micro_batches = [make_inputs(4, 6, seed) for seed in range(num_micro)]
     for batch in micro_batches:
         batch["num_items_in_batch"] = sum(b["completion_mask"].sum() for b in micro_batches)

@@ -81,7 +81,7 @@ def test_a_window_is_every_micro_batch_of_its_step_in_order(make_trainer, shape)
     grpo.train()
 
     stapo = make_trainer(s2t_entropy_quantile=0.0, **settings)
-    windows, keep_masks = [], stapo._keep_masks
+    windows, keep_masks = [], stapo._silence
 
     def recorded(inputs, scores):
         windows.append(len(inputs))
@@ -89,11 +89,11 @@ def test_a_window_is_every_micro_batch_of_its_step_in_order(make_trainer, shape)
 
     ends, log_forward = [], stapo._log_forward
 
-    def recorded_end(logps, entropies, loss_mask, is_last):
+    def recorded_end(inputs, logps, entropies, sums_sq, is_last):
         ends.append(is_last)
-        log_forward(logps, entropies, loss_mask, is_last)
+        log_forward(inputs, logps, entropies, sums_sq, is_last)
 
-    stapo._keep_masks, stapo._log_forward = recorded, recorded_end
+    stapo._silence, stapo._log_forward = recorded, recorded_end
     found = record_losses(stapo)
     stapo.train()
 
@@ -127,20 +127,20 @@ def test_every_iteration_is_scored_again_because_the_policy_has_moved(make_train
 def test_the_mask_of_a_window_is_that_of_its_losss_forward(make_trainer):
     """The scores that made the mask are the numbers the loss sees, for the responses that can hold candidates."""
     trainer = make_trainer(**SHAPES["accumulation"], max_completion_length=20)
-    scored, keep_masks, log_forward = [], trainer._keep_masks, trainer._log_forward
+    scored, keep_masks, log_forward = [], trainer._silence, trainer._log_forward
     differences = []
 
     def record_scores(inputs, scores):
         scored.extend((batch["advantages"] > 0, *pair) for batch, pair in zip(inputs, scores, strict=True))
         return keep_masks(inputs, scores)
 
-    def compare(logps, entropies, loss_mask, is_last):
+    def compare(inputs, logps, entropies, sums_sq, is_last):
         positive, scored_logps, scored_entropies = scored.pop(0)
         differences.append((scored_logps - logps)[positive].abs().sum().item())
         differences.append((scored_entropies - entropies)[positive].abs().sum().item())
-        log_forward(logps, entropies, loss_mask, is_last)
+        log_forward(inputs, logps, entropies, sums_sq, is_last)
 
-    trainer._keep_masks, trainer._log_forward = record_scores, compare
+    trainer._silence, trainer._log_forward = record_scores, compare
     trainer.train()
     assert len(differences) == 16 and max(differences) < 1e-4
 
@@ -223,18 +223,18 @@ def test_dropout_is_scored_with_the_masks_that_the_loss_sees(make_trainer):
         target_modules=["q_proj", "v_proj", "o_proj"], r=8, lora_dropout=0.5, init_lora_weights=False
     )
     trainer = make_trainer(**SHAPES["accumulation"], peft_config=peft_config)
-    scores, keep_masks, log_forward, differences = [], trainer._keep_masks, trainer._log_forward, []
+    scores, keep_masks, log_forward, differences = [], trainer._silence, trainer._log_forward, []
 
     def record_scores(inputs, window_scores):
         scores.extend(window_scores)
         return keep_masks(inputs, window_scores)
 
-    def compare(logps, entropies, loss_mask, is_last):
+    def compare(inputs, logps, entropies, sums_sq, is_last):
         expected = scores.pop(0)
         differences.append(max((expected[0] - logps).abs().max().item(), (expected[1] - entropies).abs().max().item()))
-        log_forward(logps, entropies, loss_mask, is_last)
+        log_forward(inputs, logps, entropies, sums_sq, is_last)
 
-    trainer._keep_masks, trainer._log_forward = record_scores, compare
+    trainer._silence, trainer._log_forward = record_scores, compare
     forwards = record_forwards(trainer)
     trainer.train()
     assert len(differences) == 8 and max(differences) == 0.0

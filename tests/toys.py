@@ -78,7 +78,7 @@ def run_window(trainer, monkeypatch, micro_batches: list[dict]) -> list[torch.Te
 
 def record_silenced(trainer) -> list[tuple]:
     """Collects (prompt, completion, position) of every token that the trainer silences from now on."""
-    silenced, keep_masks = [], trainer._keep_masks
+    silenced, keep_masks = [], trainer._silence
 
     def recorded(inputs, scores):
         result = keep_masks(inputs, scores)
@@ -89,7 +89,7 @@ def record_silenced(trainer) -> list[tuple]:
                 silenced.append((prompt, completion, position))
         return result
 
-    trainer._keep_masks = recorded
+    trainer._silence = recorded
     return silenced
 
 

@@ -21,6 +21,7 @@ from trl import GRPOConfig, GRPOTrainer  # noqa: E402
 from stapo_trl import STAPOConfig, STAPOTrainer  # noqa: E402
 from stapo_trl.collectives import gather_ragged, sum_over_processes  # noqa: E402
 from stapo_trl.data.arithmetic import load_arithmetic  # noqa: E402
+from stapo_trl.token_log import read_token_log  # noqa: E402
 from stapo_trl.warm_start import build_model, build_tokenizer  # noqa: E402
 
 
@@ -93,7 +94,13 @@ def check_ragged_gather(accelerator, rank):
     assert sum_over_processes(accelerator, [2**24 + 1.0, torch.tensor(rank)]) == [2.0**25 + 2, 1.0]
 
 
-def check_cut(reference_file):
+def quadrants(trainer) -> torch.Tensor:
+    """Statistics of the first step, in the order of their names."""
+    first = trainer.state.log_history[0]
+    return torch.tensor([first[name] for name in sorted(first) if name.startswith("s2t/") and name.count("/") > 1])
+
+
+def check_cut(reference_file, rank):
     """Two processes silence the tokens and take the step that one process does (`reference_file`)."""
     results = {}
     for selection in ("low_entropy", "random"):
@@ -109,17 +116,21 @@ def check_cut(reference_file):
             trainer.train()
             parts = [None, None]
             dist.all_gather_object(parts, silenced)
-            results[selection, rows, accumulation] = sorted(parts[0] + parts[1]), weights(trainer)
+            results[selection, rows, accumulation] = sorted(parts[0] + parts[1]), weights(trainer), quadrants(trainer)
             found = [
                 {key: value for key, value in entry.items() if key.startswith("s2t/")}
                 for entry in trainer.state.log_history
             ]
             assert same_on_both(found)
+            logged = read_token_log(trainer.args.output_dir)
+            assert sum(logged["silenced"].to_pylist()) == len(silenced)
+            assert {int(name.split("-")[1]) for name in logged["completion_id"].to_pylist()} == {rank}
     expected = torch.load(reference_file, weights_only=False)
-    for (selection, *_), (silenced, weight) in results.items():
-        assert len(silenced) > 2
+    for (selection, *_), (silenced, weight, statistics) in results.items():
+        assert len(silenced) > 2 and len(statistics) > 16
         assert silenced == expected[selection][0], (selection, silenced, expected[selection][0])
         torch.testing.assert_close(weight, expected[selection][1])
+        torch.testing.assert_close(statistics, expected[selection][2], rtol=1e-4, atol=1e-6)
 
 
 def check_ranks_without_candidates(rank):
@@ -168,7 +179,7 @@ def reference(path):
         trainer = fixed_completions(make_trainer(per_device_train_batch_size=8, s2t_selection=selection))
         silenced = record_silenced(trainer)
         trainer.train()
-        results[selection] = sorted(silenced), weights(trainer)
+        results[selection] = sorted(silenced), weights(trainer), quadrants(trainer)
     torch.save(results, path)
 
 
@@ -183,6 +194,6 @@ if __name__ == "__main__":
         check_ragged_gather(trainer.accelerator, rank)
         check_off(rank)
         check_ranks_without_candidates(rank)
-        check_cut(sys.argv[2])
+        check_cut(sys.argv[2], rank)
         print(f"rank {rank}: all checks passed")
         dist.destroy_process_group()
