@@ -31,6 +31,12 @@ HOOKS = {
     ],
     "_compute_loss": ["self", "model", "inputs"],
     "compute_loss": ["self", "model", "inputs", "return_outputs", "num_items_in_batch"],
+    "train": ["self", "resume_from_checkpoint"],
+    "_run_epoch": ["self"],
+    "_get_train_sampler": ["self", "dataset"],
+    "_save_checkpoint": ["self", "model", "trial"],
+    "_save_rng_state": ["self", "output_dir"],
+    "_load_rng_state": ["self", "checkpoint"],
 }
 
 

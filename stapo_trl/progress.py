@@ -8,6 +8,7 @@ from pathlib import Path
 from datasets import Dataset
 from tqdm.auto import tqdm
 from transformers import TrainerCallback
+from trl.models import unwrap_model_for_generation
 
 from .heldout import measure_accuracy
 
@@ -105,9 +106,11 @@ class HeldOutAccuracy(TrainerCallback):
     def __init__(self, trainer, problems: Dataset, every_steps: int):
         self.trainer, self.problems, self.every_steps = trainer, problems, every_steps
 
-    def on_step_end(self, args, state, control, model=None, processing_class=None, **kwargs):
-        if state.is_world_process_zero and state.global_step % self.every_steps == 0:
-            accuracy = measure_accuracy(model, processing_class, self.problems, args.max_completion_length)
+    def on_step_end(self, args, state, control, processing_class=None, **kwargs):
+        if state.global_step % self.every_steps == 0:
+            # On every process alike: the forward of a sharded model is collective
+            with unwrap_model_for_generation(self.trainer.model_wrapped, self.trainer.accelerator) as model:
+                accuracy = measure_accuracy(model, processing_class, self.problems, args.max_completion_length)
             self.trainer._metrics["train"]["heldout/greedy_accuracy"].append(accuracy.mean)
 
 

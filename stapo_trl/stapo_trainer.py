@@ -32,6 +32,7 @@ from .dropout import get_rng_state, has_dropout, replay
 from .fused_head import capture_sum_sq
 from .groups import have_spread
 from .preflight import check_dataset, check_reward_columns
+from .resume import ExactResume
 from .rewards import warn_if_void
 from .silencing import Silenced, loss_mask, silence, spread_advantages
 from .stapo_config import STAPOConfig
@@ -51,7 +52,7 @@ class _Silencing(NamedTuple):
     is_last: bool  # of its window
 
 
-class STAPOTrainer(GRPOTrainer):
+class STAPOTrainer(ExactResume, GRPOTrainer):
     r"""
     Trainer for Spurious-Token-Aware Policy Optimization, [STAPO](https://huggingface.co/papers/2602.15620): GRPO in
     which improbable, low-entropy tokens of correct responses leave both the sum of the loss and its normaliser (fifth

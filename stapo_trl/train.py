@@ -29,6 +29,7 @@ from trl import (
     get_peft_config,
     get_quantization_config,
 )
+from trl.models import unwrap_model_for_generation
 
 from . import rewards
 from .data import NAMES, find_loader
@@ -230,7 +231,6 @@ def train_embedded(args: STAPOConfig, reward_funcs: list[Callable]) -> None:
     warnings.filterwarnings("ignore", category=FutureWarning)
     warnings.filterwarnings("ignore", message="'pin_memory' argument is set as true")
     torch.set_num_threads(1)  # on a model this small a second thread costs more than it brings
-    is_main = args.process_index == 0
     with args.main_process_first(desc="warm start"):
         folder = get_warm_start(WarmStart(seed=args.seed), callbacks=[ProgressBar("Warm-up", {"loss": "loss"})])
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
@@ -252,15 +252,17 @@ def train_embedded(args: STAPOConfig, reward_funcs: list[Callable]) -> None:
 
     def measure() -> dict[str, Accuracy]:
         length = args.max_completion_length
-        return {
-            "greedy": measure_accuracy(trainer.model, tokenizer, test, length),
-            "sampled": measure_accuracy(trainer.model, tokenizer, test, length, num_samples=4, temperature=1.0),
-        }
+        # On every process alike: the forward of a sharded model is collective
+        with unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as model:
+            return {
+                "greedy": measure_accuracy(model, tokenizer, test, length),
+                "sampled": measure_accuracy(model, tokenizer, test, length, num_samples=4, temperature=1.0),
+            }
 
-    before = measure() if is_main else None
+    before = measure()
     train(trainer)
-    if is_main:
-        after = measure()
+    after = measure()
+    if trainer.is_world_process_zero():
         show_result(console, trainer, before, after)
 
 

@@ -42,11 +42,13 @@ def test_without_arguments_the_embedded_recipe_runs_to_its_tables(untrained_star
 
 def test_a_resumed_recipe_equals_an_uninterrupted_one(untrained_start, tmp_path):
     whole, parts = str(tmp_path / "whole"), str(tmp_path / "parts")
-    cli.main(["train", *SHORT, "--output_dir", whole, "--max_steps", "4"])
-    cli.main(["train", *SHORT, "--output_dir", parts, "--max_steps", "2", "--save_steps", "2"])
-    cli.main(["train", *SHORT, "--output_dir", parts, "--max_steps", "4", "--resume_from_checkpoint", "true"])
+    command = ["train", *SHORT, "--reward_funcs", "toys.content_reward", "--save_steps", "1"]
+    cli.main([*command, "--output_dir", whole, "--max_steps", "4"])
+    cli.main([*command, "--output_dir", parts, "--max_steps", "3"])  # inside a generation batch of two steps
+    cli.main([*command, "--output_dir", parts, "--max_steps", "4", "--resume_from_checkpoint", "true"])
     expected, found = (AutoModelForCausalLM.from_pretrained(folder).state_dict() for folder in (whole, parts))
     assert all(torch.equal(found[name], value) for name, value in expected.items())
+    assert not any(torch.equal(found[name], value) for name, value in build_model().state_dict().items())
     steps = [json.loads(line)["step"] for line in open(tmp_path / "parts" / "metrics.jsonl") if "s2t/entropy" in line]
     assert steps == [1, 2, 3, 4]
 

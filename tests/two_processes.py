@@ -25,7 +25,7 @@ from stapo_trl.token_log import read_token_log  # noqa: E402
 from stapo_trl.warm_start import build_model, build_tokenizer  # noqa: E402
 
 
-def make_trainer(trainer_class=STAPOTrainer, reward_funcs=content_reward, **overrides):
+def make_trainer(trainer_class=STAPOTrainer, reward_funcs=content_reward, peft_config=None, **overrides):
     settings = TOY_SETTINGS | {
         "output_dir": tempfile.mkdtemp(),
         "per_device_train_batch_size": 4,
@@ -43,6 +43,7 @@ def make_trainer(trainer_class=STAPOTrainer, reward_funcs=content_reward, **over
         args=config_class(**settings),
         train_dataset=load_arithmetic("train", 64, num_terms=3),
         processing_class=build_tokenizer(),
+        peft_config=peft_config,
     )
 
 
@@ -52,19 +53,28 @@ def same_on_both(values) -> bool:
     return gathered[0] == gathered[1]
 
 
-def fixed_completions(trainer):
-    """Replaces sampling by completions that depend on the prompt and its copy alone, however prompts are spread."""
+def fixed_completions(trainer, odd_rows: str | None = None):
+    """
+    Replaces sampling by completions that depend on the prompt and its copy alone, however prompts are spread.
+
+    Rows from the fifth on, which are the second process's, can be `"greedy"` (generated, so no token of theirs is
+    improbable) or have `"no end"`.
+    """
     vocabulary = len(trainer.processing_class)
     seen = {}
 
     def generate(prompts):
         output = original(prompts)
-        completions = []
-        for prompt in prompts:
+        first, completions = trainer.accelerator.process_index * len(prompts), []
+        for row, prompt in enumerate(prompts):
             copy = seen[prompt] = seen.get(prompt, -1) + 1  # all copies of a prompt come to one process here
             generator = torch.Generator().manual_seed(zlib.crc32(f"{prompt}-{copy}".encode()))
             length = int(torch.randint(2, 12, (1,), generator=generator))
             completions.append(torch.randint(2, vocabulary, (length,), generator=generator).tolist() + [1])
+            if odd_rows == "greedy" and first + row >= 4:
+                completions[-1] = output[1][row]
+            elif odd_rows == "no end" and first + row >= 4:
+                completions[-1] = torch.randint(2, vocabulary, (12,), generator=generator).tolist()
         texts = trainer.processing_class.batch_decode(completions, skip_special_tokens=True)
         return (output[0], completions, output[2], texts, *output[4:])
 

@@ -1,0 +1,212 @@
+"""A run that was stopped goes on as if it had not been, whatever stopped it and wherever."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from peft import LoraConfig
+from toys import weights
+from transformers import TrainerCallback
+from trl import GRPOConfig, GRPOTrainer
+
+from stapo_trl.data.arithmetic import load_arithmetic
+from stapo_trl.resume import last_complete_checkpoint
+
+
+RUNS = {
+    "one step per generation": {},
+    "two steps per generation": {"per_device_train_batch_size": 4, "steps_per_generation": 2},
+    "two iterations": {"num_iterations": 2},
+    "accumulation, steps and iterations": {
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 2,
+        "steps_per_generation": 4,
+        "num_iterations": 2,
+    },
+    "windows across generations": {
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 4,
+        "steps_per_generation": 6,
+    },
+    "LoRA with dropout": {
+        "per_device_train_batch_size": 4,
+        "steps_per_generation": 2,
+        "peft_config": LoraConfig(target_modules=["q_proj"], lora_dropout=0.3),
+    },
+    "a second epoch": {"train_dataset": load_arithmetic("train", 6, num_terms=3)},
+    "a second epoch, two steps per generation": {
+        "train_dataset": load_arithmetic("train", 6, num_terms=3),
+        "per_device_train_batch_size": 4,
+        "steps_per_generation": 2,
+    },
+}
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_a_resumed_run_equals_an_uninterrupted_one_from_every_checkpoint(make_trainer, tmp_path, run):
+    settings = RUNS[run] | {"max_steps": 5, "save_strategy": "steps", "save_steps": 1}
+    whole = make_trainer(**settings)
+    whole.train()
+    assert len(whole.silenced_token_ids) > 0
+    for step in range(1, 5):
+        # Other weights to begin with, except under an adapter, which is all that a checkpoint then holds
+        resumed = make_trainer(**settings | {"save_strategy": "no"}, seed=int("peft_config" not in settings))
+        resumed.train(resume_from_checkpoint=str(tmp_path / "run" / f"checkpoint-{step}"))
+        torch.testing.assert_close(weights(resumed), weights(whole), rtol=0, atol=0)
+        assert resumed.silenced_token_ids == whole.silenced_token_ids
+
+
+def test_grpo_trainer_does_not_resume_exactly_inside_a_generation(make_trainer, tmp_path):
+    """Why this exists: if TRL has learnt it, it can go."""
+    settings = RUNS["two steps per generation"] | {"max_steps": 4, "save_strategy": "steps", "save_steps": 1}
+    whole = make_trainer(GRPOTrainer, GRPOConfig, **settings)
+    whole.train()
+    resumed = make_trainer(GRPOTrainer, GRPOConfig, **settings)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-1"))
+    assert any((weights(resumed)[name] != value).any() for name, value in weights(whole).items())
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "words"),
+    [
+        ({"trainer_class": GRPOTrainer, "config_class": GRPOConfig}, {}, "holds no generation batch"),
+        ({}, {"num_generations": 8}, "'num_generations': 4.*'num_generations': 8"),
+    ],
+    ids=["of GRPOTrainer", "of other groups"],
+)
+def test_another_kind_of_checkpoint_goes_on_with_a_warning(make_trainer, tmp_path, first, second, words):
+    settings = RUNS["two steps per generation"] | {"max_steps": 3, "save_strategy": "steps", "save_steps": 1}
+    make_trainer(**first, **settings).train()
+    resumed = make_trainer(**settings | second)
+    with pytest.warns(UserWarning, match=words):
+        resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-1"))
+    assert resumed.state.global_step == 3
+
+
+def test_resuming_a_finished_run_makes_no_step_more(make_trainer):
+    settings = {"max_steps": 2, "save_strategy": "steps", "save_steps": 1}
+    whole = make_trainer(**settings)
+    whole.train()
+    resumed = make_trainer(**settings, seed=1)
+    resumed.train(resume_from_checkpoint=True)
+    assert resumed.state.global_step == 2
+    torch.testing.assert_close(weights(resumed), weights(whole), rtol=0, atol=0)
+
+
+# ---- Checkpoints that are not complete ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run_of_three(make_trainer, tmp_path):
+    """Three checkpoints, and a function that makes a trainer of the same run, which has one step more."""
+    settings = {"max_steps": 3, "save_strategy": "steps", "save_steps": 1}
+    make_trainer(**settings).train()
+    return tmp_path / "run", lambda **more: make_trainer(**settings | {"max_steps": 4} | more)
+
+
+def test_the_last_complete_checkpoint_is_the_one_whose_state_can_be_read(run_of_three):
+    run, _ = run_of_three
+    assert last_complete_checkpoint(run) == str(run / "checkpoint-3")
+    state = (run / "checkpoint-3" / "trainer_state.json").read_bytes()
+    for cut in (0, 1, len(state) // 2, len(state) - 3):
+        (run / "checkpoint-3" / "trainer_state.json").write_bytes(state[:cut])
+        assert last_complete_checkpoint(run) == str(run / "checkpoint-2")
+    (run / "checkpoint-2" / "trainer_state.json").write_bytes(b"\xff\x00")
+    (run / "checkpoint-10").mkdir()
+    (run / "checkpoint-best").mkdir()
+    (run / "checkpoint-11").write_text("no folder")
+    assert last_complete_checkpoint(run) == str(run / "checkpoint-1")
+    assert last_complete_checkpoint(run / "missing") is None
+
+
+def test_resuming_passes_over_an_unfinished_checkpoint(run_of_three):
+    run, make = run_of_three
+    (run / "checkpoint-3" / "trainer_state.json").unlink()
+    (run / "checkpoint-3" / "optimizer.pt").write_bytes(b"half")
+    trainer = make()
+    trainer.train(resume_from_checkpoint=True)
+    assert trainer.state.global_step == 4 and trainer.state.log_history[2]["step"] == 3
+    assert last_complete_checkpoint(run) == str(run / "checkpoint-4")
+
+
+def test_an_unfinished_checkpoint_is_refused_by_name(run_of_three, tmp_path):
+    run, make = run_of_three
+    (run / "checkpoint-3" / "trainer_state.json").unlink()
+    with pytest.raises(
+        ValueError, match="checkpoint-3' is no complete checkpoint.*last complete one is .*checkpoint-2"
+    ):
+        make().train(resume_from_checkpoint=str(run / "checkpoint-3"))
+    with pytest.raises(ValueError, match="no complete checkpoint in .*elsewhere"):
+        make(output_dir=str(tmp_path / "elsewhere")).train(resume_from_checkpoint=True)
+
+
+def test_a_checkpoint_is_not_complete_while_it_is_written_again(run_of_three, monkeypatch):
+    run, make = run_of_three
+    seen = []
+    trainer = make(max_steps=2)
+    save_model = trainer.save_model
+    trainer.save_model = lambda *args, **kwargs: (
+        seen.append(last_complete_checkpoint(run)),
+        save_model(*args, **kwargs),
+    )
+    (run / "checkpoint-3" / "trainer_state.json").unlink()
+    trainer.train(resume_from_checkpoint=str(run / "checkpoint-1"))
+    assert seen == [str(run / "checkpoint-1")]
+
+
+def test_every_file_is_written_before_the_state_that_makes_it_complete(run_of_three):
+    run, _ = run_of_three
+    times = {file.name: file.stat().st_mtime_ns for file in (run / "checkpoint-3").iterdir()}
+    assert {"generation_0.pt", "optimizer.pt", "rng_state.pth", "model.safetensors"} < times.keys()
+    assert max(times, key=times.get) == "trainer_state.json"
+
+
+# ---- Faults ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("file", ["optimizer.pt", "scheduler.pt", "rng_state.pth", "generation_0.pt"])
+def test_a_full_disk_stops_with_a_sentence_and_leaves_the_last_checkpoint_whole(make_trainer, tmp_path, file):
+    settings = {"max_steps": 3, "save_strategy": "steps", "save_steps": 1}
+    whole = make_trainer(**settings | {"save_strategy": "no"})
+    whole.train()
+    full = tmp_path / "run" / "checkpoint-2" / file
+    full.parent.mkdir(parents=True)
+    full.symlink_to("/dev/full")
+    with pytest.raises((OSError, RuntimeError)) as error:
+        make_trainer(**settings).train()
+    (note,) = error.value.__notes__
+    assert (
+        note
+        == f"Training stopped after step 2; resume_from_checkpoint=True goes on from {full.parents[1]}/checkpoint-1."
+    )
+    full.unlink()
+    resumed = make_trainer(**settings)
+    resumed.train(resume_from_checkpoint=True)
+    torch.testing.assert_close(weights(resumed), weights(whole), rtol=0, atol=0)
+
+
+def test_a_tracker_that_raises_stops_with_a_sentence_and_damages_nothing(make_trainer):
+    class Tracker(TrainerCallback):
+        def on_log(self, args, state, control, **kwargs):
+            if state.global_step == 2:
+                raise ConnectionError("the tracker is down")
+
+    settings = {"max_steps": 3, "save_strategy": "steps", "save_steps": 1}
+    with pytest.raises(ConnectionError, match="tracker is down") as error:
+        make_trainer(**settings, callbacks=[Tracker()]).train()
+    assert "goes on from" in error.value.__notes__[0] and "checkpoint-1" in error.value.__notes__[0]
+    resumed = make_trainer(**settings)
+    resumed.train(resume_from_checkpoint=True)
+    assert resumed.state.global_step == 3
+
+
+@pytest.mark.slow
+def test_a_recipe_killed_again_and_again_ends_as_one_that_was_left_alone(tmp_path):
+    script = Path(__file__).parent / "killed_recipe.py"
+    command = [sys.executable, str(script), str(tmp_path)]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=280, env={**os.environ, "CI": "1"})
+    assert process.returncode == 0, process.stdout[-3000:] + process.stderr[-6000:]
+    assert "the same weights" in process.stdout
