@@ -204,6 +204,8 @@ def train(trainer: STAPOTrainer) -> None:
             print(
                 "Interrupted: repeat the command with --resume_from_checkpoint true to go on from the last checkpoint."
             )
+        if not trainer.state.log_history:  # stopped before anything was logged
+            return
         try:
             from .report.curves import draw_run
 

@@ -119,10 +119,10 @@ def run_scenario(name: str, num_processes: int) -> dict:
 
 def record_windows(trainer) -> list[dict[str, torch.Tensor]]:
     """Collects the numbers from which this process decided in each optimizer step, and what it decided, per token."""
-    windows, keep_masks = [], trainer._keep_masks
+    windows, silence = [], trainer._silence
 
     def recorded(inputs, scores):
-        result = keep_masks(inputs, scores)
+        result = silence(inputs, scores)
         windows.append(
             {
                 "logps": torch.cat([logps.flatten() for logps, _ in scores]),
@@ -131,12 +131,12 @@ def record_windows(trainer) -> list[dict[str, torch.Tensor]]:
                     [x["advantages"].repeat_interleave(x["completion_ids"].size(1)) for x in inputs]
                 ),
                 "valid": torch.cat([x["completion_mask"].flatten() for x in inputs]),
-                "keep": torch.cat([keep_mask.flatten() for keep_mask in result[0]]),
+                "keep": torch.cat([keep_mask.flatten() for keep_mask in result.keep_masks]),
             }
         )
         return result
 
-    trainer._keep_masks = recorded
+    trainer._silence = recorded
     return windows
 
 
@@ -225,6 +225,7 @@ def run_recipe() -> None:
     cli.main(["train", *(word for name, value in settings.items() for word in (f"--{name}", str(value)))])
     if dist.get_rank() == 0:
         saved = load_file(f"{settings['output_dir']}/model.safetensors")
+        saved.pop("lm_head.weight", None)  # tied to the embedding, which some engines save a second time
         assert sum(value.numel() for value in saved.values()) == NUM_PARAMETERS
 
 
