@@ -12,7 +12,7 @@ from transformers.utils import logging as transformers_logging
 
 from ..data import BENCHMARKS
 from ..rewards import LLMJudge
-from .result import table
+from .result import tables
 from .run import evaluate
 from .sampler import TransformersSampler
 from .settings import PAPER_DECODINGS, PAPER_SAMPLES, PAPER_SAMPLES_OTHERWISE, SamplingSettings
@@ -110,7 +110,9 @@ def get_sampler(model: str, revision: str | None, backend: str, batch_size: int)
 
 
 def show(console: Console, result: dict) -> None:
-    """Print the table of a result, and what to know about it."""
-    console.print(table(result))
+    """Print the tables of a result, and what to know about it."""
+    console.print(f"{result['model']}, {result['decoding']}:", markup=False, soft_wrap=True)
+    for table in tables(result):
+        console.print(table)
     for warning in result["warnings"]:
         console.print(f"Warning: {warning}", style="yellow", markup=False, soft_wrap=True)

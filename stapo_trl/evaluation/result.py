@@ -149,7 +149,6 @@ def rows_of(result: dict) -> list[dict[str, str]]:
     rows = []
     for name, entry in [*result["benchmarks"].items(), ("overall", result["overall"])]:
         n = entry.get("n")
-        largest = str(n[0]) if n else None
         rows.append(
             {
                 "benchmark": name,
@@ -157,8 +156,8 @@ def rows_of(result: dict) -> list[dict[str, str]]:
                 "n": "" if n is None else "-".join(map(str, sorted(set(n)))),
                 "avg@n": f"{100 * entry['accuracy']:.2f}",
                 "95 %": "{:.1f} to {:.1f}".format(*(100 * end for end in entry["interval"])),
-                "pass@n": f"{100 * entry['pass@k'][largest][0]:.2f}" if n else "",
-                "maj@n": f"{100 * entry['maj@k'][largest][0]:.2f}" if n else "",
+                "pass@n": f"{100 * entry['pass@k'][str(n[0])][0]:.2f}" if n else "",
+                "maj@n": f"{100 * entry['maj@k'][str(n[0])][0]:.2f}" if n else "",
                 "extracted %": f"{100 * entry['extracted']:.1f}",
                 "no answer %": f"{100 * entry['no_answer']:.1f}",
                 "truncated %": f"{100 * entry['truncated']:.1f}",
@@ -170,14 +169,23 @@ def rows_of(result: dict) -> list[dict[str, str]]:
     return rows if len(result["benchmarks"]) > 1 else rows[:1]
 
 
-def table(result: dict) -> Table:
-    """The table of a result for a terminal."""
-    rows = rows_of(result)
-    shown = Table(title=escape(f"{result['model']}, {result['decoding']}"), title_justify="left")
-    for column in rows[0]:
-        shown.add_column(column, justify="left" if column == "benchmark" else "right")
-    for row in rows:
-        shown.add_row(*map(escape, row.values()), style="bold" if row["benchmark"] == "overall" else None)
+# A terminal of 80 columns has no room for all of them in one table
+ACCURACY = ("benchmark", "problems", "n", "avg@n", "95 %", "pass@n", "maj@n")
+ANSWERS = ("benchmark", "extracted %", "no answer %", "truncated %", "bad golds", "tokens", "entropy")
+
+
+def tables(result: dict) -> list[Table]:
+    """The table of a result for a terminal, in two: how many answers are right, and what the answers are like."""
+    shown = []
+    for columns in (ACCURACY, ANSWERS):
+        table = Table()
+        for column in columns:
+            header = column if columns == ACCURACY else "\n".join(column.rsplit(" ", 1))
+            table.add_column(header, justify="left" if column == "benchmark" else "right")
+        for row in rows_of(result):
+            bold = "bold" if row["benchmark"] == "overall" else None
+            table.add_row(*(escape(row[column]) for column in columns), style=bold)
+        shown.append(table)
     return shown
 
 
