@@ -18,6 +18,10 @@ MODULES = [
     "data.problems",
     "data.prompt",
     "data.rows",
+    "evaluation.comparison",
+    "evaluation.decoding",
+    "evaluation.metrics",
+    "evaluation.settings",
 ]
 
 

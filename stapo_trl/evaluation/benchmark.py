@@ -1,6 +1,7 @@
 """The problems that are asked: a published benchmark, the embedded task, or a file of one's own."""
 
 import hashlib
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 from datasets import Dataset
 
 from ..data import BENCHMARKS, load_arithmetic, load_benchmark, load_local
+from ..data.columns import JSON_ROW
 from ..data.source import open_rows
 from .sample import Problem
 
@@ -68,13 +70,19 @@ def open_benchmark(name: str, data_dir: str | Path | None = None, size: int | No
     elif name in BENCHMARKS:
         dataset = load_benchmark(name, path=data_dir)
     elif Path(name).is_file():
-        dataset = open_rows("", name)
-        if not set(COLUMNS) <= set(dataset.column_names):
-            dataset = load_local(name)
+        dataset = _in_schema(name) or load_local(name)
         name = Path(name).name.partition(".")[0]
     else:
         raise ValueError(f"There is no benchmark {name!r}: give one of {[*BENCHMARKS, 'arithmetic']} or a local file.")
     return from_dataset(name, dataset if size is None else dataset.select(range(min(size, len(dataset)))))
+
+
+def _in_schema(path: str) -> Dataset | None:
+    """The rows of a file that has the project's columns already; `None` for another file."""
+    rows = [json.loads(row[JSON_ROW]) if JSON_ROW in row else row for row in open_rows("", path)]
+    if not all(set(COLUMNS) <= row.keys() for row in rows):
+        return None
+    return Dataset.from_list([{column: row[column] for column in COLUMNS} for row in rows])
 
 
 def from_dataset(name: str, dataset: Dataset) -> Benchmark:

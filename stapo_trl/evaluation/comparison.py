@@ -34,8 +34,10 @@ def compare(first: dict, second: dict) -> dict[str, dict]:
     Example:
 
     ```python
-    >>> first, second = ({"benchmarks": {"a": {"per_problem": {str(i): [right, 4] for i in range(8)}}}} for right in (1, 3))
-    >>> compare(first, second)["a"]["difference"], compare(first, second)["a"]["is_noise"]
+    >>> first = {"benchmarks": {"sums": {"per_problem": {f"problem {i}": [1, 4] for i in range(12)}}}}
+    >>> second = {"benchmarks": {"sums": {"per_problem": {f"problem {i}": [3, 4] for i in range(12)}}}}
+    >>> row = compare(first, second)["sums"]
+    >>> row["difference"], row["is_noise"]
     (0.5, False)
     ```
     """

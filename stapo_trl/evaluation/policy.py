@@ -9,6 +9,7 @@ from transformers.utils.hub import extract_commit_hash
 
 
 ADAPTER, CONFIG = "adapter_config.json", "config.json"
+QUIET = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
 EDGE = 2**20  # bytes at both ends of a weight file that go into its fingerprint
 
 
@@ -28,14 +29,14 @@ def find_config(model: str, revision: str | None = None) -> Path:
     Raises:
         `ValueError`: if there is neither.
     """
-    for name in (ADAPTER, CONFIG):
-        try:
-            found = cached_file(model, name, revision=revision, _raise_exceptions_for_missing_entries=False)
-        except OSError as error:
-            raise ValueError(f"There is no model {model!r}: {error}") from error
-        if found:
-            return Path(found)
-    raise ValueError(f"{model!r} holds neither {CONFIG} nor {ADAPTER}: give a folder of `save_model` or a hub name.")
+    refusal = f"{model!r} is neither a folder with {CONFIG} or {ADAPTER}, nor a model on the hub that can be reached."
+    try:
+        found = [path for name in (ADAPTER, CONFIG) if (path := cached_file(model, name, revision=revision, **QUIET))]
+    except OSError as error:  # no name that the hub could have, or a closed repository
+        raise ValueError(f"{refusal} {error}") from error
+    if not found:
+        raise ValueError(refusal)
+    return Path(found[0])
 
 
 def fingerprint(model: str, revision: str | None = None) -> str:
@@ -82,17 +83,13 @@ def load_policy(model: str, revision: str | None = None) -> tuple[PreTrainedMode
         `tuple`: the model and its tokenizer.
     """
     tokenizer = load_tokenizer(model, revision)
-    return AutoModelForCausalLM.from_pretrained(
-        model, revision=revision, dtype="auto", device_map="auto"
-    ).eval(), tokenizer
+    return AutoModelForCausalLM.from_pretrained(model, revision=revision, dtype="auto", device_map="auto"), tokenizer
 
 
 def load_tokenizer(model: str, revision: str | None = None) -> PreTrainedTokenizerBase:
     """The tokenizer of a model; that of the base where an adapter was saved without one."""
     base = base_of(model, revision)
-    if base and not cached_file(
-        model, "tokenizer_config.json", revision=revision, _raise_exceptions_for_missing_entries=False
-    ):
+    if base and not cached_file(model, "tokenizer_config.json", revision=revision, **QUIET):
         return AutoTokenizer.from_pretrained(base)
     return AutoTokenizer.from_pretrained(model, revision=revision)
 

@@ -89,7 +89,7 @@ class TransformersSampler:
                     text=text,
                     num_tokens=len(row.tokens),
                     truncated=not row.ended,
-                    entropy=row.entropy / len(row.tokens),
+                    entropy=round(row.entropy / len(row.tokens), 6),
                 )
                 for row, text in zip(finished, texts, strict=True)
             ]

@@ -64,7 +64,10 @@ def test_majority_of_fewer_samples_is_the_mean_over_blocks():
 def test_interval_agrees_with_the_binomial():
     # 400 problems, 30 % right: the standard error is sqrt(0.3 * 0.7 / 400) = 0.0229
     low, high = interval([[1.0] * 120 + [0.0] * 280])
-    assert (low, high) == (pytest.approx(0.3 - 1.96 * 0.0229, abs=0.004), pytest.approx(0.3 + 1.96 * 0.0229, abs=0.004))
+    assert (low, high) == (
+        pytest.approx(0.3 - 1.96 * 0.0229, abs=0.004),
+        pytest.approx(0.3 + 1.96 * 0.0229, abs=0.004),
+    )
 
 
 def test_interval_covers_a_known_rate_95_percent_of_the_time():
