@@ -6,7 +6,8 @@ import numpy as np
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from .evaluation.run import evaluate
+from .evaluation.benchmark import from_dataset
+from .evaluation.run import answer
 from .evaluation.sampler import TransformersSampler
 from .evaluation.settings import SamplingSettings
 
@@ -58,8 +59,9 @@ def measure_accuracy(
     Returns:
         [`Accuracy`]: mean and standard error over problems.
     """
-    settings = SamplingSettings(temperature, 1.0, max_new_tokens)
     sampler = TransformersSampler(model, tokenizer, batch_size=256)
-    result = evaluate(sampler, {"heldout": problems}, num_samples, settings, show_progress=False)
-    shares = np.array([right / n for right, n in result["benchmarks"]["heldout"]["per_problem"].values()])
+    settings = SamplingSettings(temperature, 1.0, max_new_tokens)
+    requests = from_dataset("heldout", problems).requests(num_samples)
+    samples = answer(sampler, requests, settings, file=None, show_progress=False)
+    shares = np.array([sample.correct for sample in samples], dtype=float).reshape(-1, num_samples).mean(1)
     return Accuracy(float(shares.mean()), float(shares.std(ddof=1) / np.sqrt(len(shares))))

@@ -11,7 +11,7 @@ from datasets import Dataset
 from ..data import BENCHMARKS, load_arithmetic, load_benchmark, load_local
 from ..data.columns import JSON_ROW
 from ..data.source import open_rows
-from .sample import Problem
+from .sample import Problem, Request
 
 
 COLUMNS = ("prompt", "solution", "problem_id", "source")
@@ -43,6 +43,10 @@ class Benchmark:
         """Of all prompts and golds, wherever they came from."""
         content = "".join(f"{problem.problem_id}{problem.checksum}{problem.solution}\n" for problem in self.problems)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+    def requests(self, n: int) -> list[Request]:
+        """N samples of every problem."""
+        return [Request(problem, number) for problem in self.problems for number in range(n)]
 
 
 def open_benchmark(name: str, data_dir: str | Path | None = None, size: int | None = None) -> Benchmark:

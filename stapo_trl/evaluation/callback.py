@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from accelerate.state import AcceleratorState
+from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import DistributedType, gather_object
 from datasets import Dataset
 from transformers import PreTrainedModel, TrainerCallback
@@ -11,7 +11,6 @@ from transformers import PreTrainedModel, TrainerCallback
 from .benchmark import from_dataset, open_benchmark
 from .result import measure
 from .run import answer
-from .sample import Request
 from .sampler import TransformersSampler
 from .settings import SamplingSettings
 
@@ -102,13 +101,8 @@ class BenchmarkCallback(TrainerCallback):
     def _measure(self, step: int, model: PreTrainedModel, processing_class) -> None:
         tokenizer = getattr(processing_class, "tokenizer", processing_class)
         sampler = TransformersSampler(model, tokenizer, batch_size=self.batch_size)
-        requests = [
-            Request(problem, number)
-            for benchmark in self.benchmarks
-            for problem in benchmark.problems
-            for number in range(self.n)
-        ]
-        state = AcceleratorState()
+        requests = [request for benchmark in self.benchmarks for request in benchmark.requests(self.n)]
+        state = PartialState()
         ours = requests[state.process_index :: state.num_processes]
         samples = gather_object(answer(sampler, ours, self.settings, None, show_progress=False))
         self.step, self.metrics, self.logged = step, {}, False

@@ -85,10 +85,7 @@ def evaluate(
         raise ValueError(f"Give at least one benchmark, and each once; got {names}.")
     sampler = model if hasattr(model, "sample") else TransformersSampler(model, tokenizer)
     requests = [
-        Request(problem, number)
-        for name, benchmark in zip(names, opened, strict=True)
-        for problem in benchmark.problems
-        for number in range(numbers[name])
+        request for name, benchmark in zip(names, opened, strict=True) for request in benchmark.requests(numbers[name])
     ]
     about = {
         "model": sampler.model if isinstance(sampler.model, str) else sampler.model.name_or_path,

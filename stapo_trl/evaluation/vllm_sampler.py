@@ -108,7 +108,7 @@ class VLLMSampler:
             checksum=request.problem.checksum,
             text=tokenizer.decode(tokens, skip_special_tokens=True),
             num_tokens=len(tokens),
-            truncated=output.finish_reason == "length",
+            truncated=output.finish_reason != "stop",
         )
 
     def close(self) -> None:

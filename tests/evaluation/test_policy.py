@@ -22,6 +22,15 @@ def test_a_chat_goes_through_the_template_once(tokenizer):
     assert tokenizer.decode(read_prompt(tokenizer, CHAT)) == "so 1so 2+3then "
 
 
+def test_the_first_token_of_a_chat_is_the_templates_not_doubled(tokenizer):
+    from tokenizers.processors import TemplateProcessing
+
+    tokenizer._tokenizer.post_processor = TemplateProcessing("<eos> $A", special_tokens=[("<eos>", 1)])
+    tokenizer.chat_template = "<eos>{{ messages[-1]['content'] }}"
+    assert read_prompt(tokenizer, CHAT) == read_prompt(tokenizer, "2+3")
+    assert read_prompt(tokenizer, CHAT).count(1) == 1
+
+
 def test_without_a_template_messages_are_joined(tokenizer):
     texts = []
     tokenizer._tokenizer.pre_tokenizer = None
@@ -56,6 +65,12 @@ def sample_texts(model, n=4, **options):
     requests = [Request(Problem("a", "p", "2+3=?", "5"), number) for number in range(n)]
     samples = [s for part in sampler.sample(requests, SamplingSettings(1.0, 1.0, 20)) for s in part]
     return [sample.text for sample in sorted(samples, key=lambda sample: sample.number)]
+
+
+def test_samples_of_a_problem_differ_and_do_not_depend_on_what_else_is_asked(saved):
+    texts = sample_texts(saved, n=6)
+    assert len(set(texts)) == 6
+    assert sample_texts(saved, n=3, batch_size=1) == texts[:3]
 
 
 def test_the_models_own_generation_defaults_change_nothing(saved, tokenizer):
