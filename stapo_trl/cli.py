@@ -11,6 +11,8 @@ from ._version import __version__
 # Name of each command: its module, which has a `main(argv)` and is imported on use (torch and TRL take seconds), and help
 COMMANDS = {
     "train": (".train", "train with STAPO; without arguments, the embedded recipe on a CPU"),
+    "evaluate": (".evaluation.command", "avg@N, pass@k and maj@k of a model on the maths benchmarks"),
+    "compare": (".evaluation.comparison", "whether two results of `stapo evaluate` differ by more than noise"),
     "data": (".data.check", "look at data sets: `stapo data check NAME_OR_PATH`"),
     "report": (".report.main", "one HTML page and figures of one or several runs"),
     "score": (".score", "which tokens of saved completions are spurious, without training"),

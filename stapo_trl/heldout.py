@@ -1,13 +1,15 @@
-"""Accuracy on held-out problems, by greedy decoding and by sampling, without touching the training run."""
+"""Accuracy on held-out problems of the embedded task, without touching the training run."""
 
-import math
 from dataclasses import dataclass
 
-import torch
+import numpy as np
 from datasets import Dataset
-from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from .rewards import grade
+from .evaluation.benchmark import from_dataset
+from .evaluation.run import answer
+from .evaluation.sampler import TransformersSampler
+from .evaluation.settings import SamplingSettings
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,6 @@ class Accuracy:
         return f"{100 * self.mean:.1f} ± {100 * self.standard_error:.1f} %"
 
 
-@torch.no_grad()
 def measure_accuracy(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -37,8 +38,6 @@ def measure_accuracy(
     max_new_tokens: int,
     num_samples: int = 1,
     temperature: float = 0.0,
-    batch_size: int = 256,
-    seed: int = 0,
 ) -> Accuracy:
     """
     How many held-out problems a policy answers rightly.
@@ -47,50 +46,22 @@ def measure_accuracy(
         model (`PreTrainedModel`):
             The policy. Its mode and the generators of random numbers are as before afterwards.
         tokenizer (`PreTrainedTokenizerBase`):
-            Its tokenizer, padding on the left.
+            Its tokenizer.
         problems (`Dataset`):
-            Columns `prompt` (plain text) and `solution`.
+            Columns `prompt`, `solution` and `problem_id`.
         max_new_tokens (`int`):
             Longest answer, in tokens.
         num_samples (`int`, defaults to `1`):
             Answers for each problem.
         temperature (`float`, defaults to `0.0`):
             Sampling temperature; 0 decodes greedily.
-        batch_size (`int`, defaults to `256`):
-            Answers generated at a time.
-        seed (`int`, defaults to `0`):
-            Seed of the sampling.
 
     Returns:
         [`Accuracy`]: mean and standard error over problems.
     """
-    # Every sampling field is given, so that the model's own generation defaults cannot change the result
-    sampling = {"do_sample": temperature > 0, "num_beams": 1, "repetition_penalty": 1.0}
-    if temperature > 0:
-        sampling |= {"temperature": temperature, "top_k": 0, "top_p": 1.0}
-    config = GenerationConfig(
-        max_new_tokens=max_new_tokens,
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=model.generation_config.eos_token_id or tokenizer.eos_token_id,
-        **sampling,
-    )
-    prompts = [prompt for prompt in problems["prompt"] for _ in range(num_samples)]
-    golds = [solution for solution in problems["solution"] for _ in range(num_samples)]
-    was_training, own_config = model.training, model.generation_config
-    model.eval()
-    answers = []
-    try:
-        model.generation_config = config
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
-            for start in range(0, len(prompts), batch_size):
-                batch = tokenizer(prompts[start : start + batch_size], return_tensors="pt", padding=True)
-                batch = {name: batch[name].to(model.device) for name in ("input_ids", "attention_mask")}
-                ids = model.generate(**batch)[:, batch["input_ids"].size(1) :]
-                answers += tokenizer.batch_decode(ids, skip_special_tokens=True)
-    finally:
-        model.generation_config = own_config
-        model.train(was_training)
-    right = torch.tensor([verdict.kind == "correct" for verdict in grade(answers, golds)], dtype=torch.float64)
-    shares = right.view(-1, num_samples).mean(1)
-    return Accuracy(shares.mean().item(), (shares.std() / math.sqrt(len(shares))).item())
+    sampler = TransformersSampler(model, tokenizer, batch_size=256)
+    settings = SamplingSettings(temperature, 1.0, max_new_tokens)
+    requests = from_dataset("heldout", problems).requests(num_samples)
+    samples = answer(sampler, requests, settings, file=None, show_progress=False)
+    shares = np.array([sample.correct for sample in samples], dtype=float).reshape(-1, num_samples).mean(1)
+    return Accuracy(float(shares.mean()), float(shares.std(ddof=1) / np.sqrt(len(shares))))

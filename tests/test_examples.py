@@ -25,6 +25,10 @@ MODULES = [
     "report.page",
     "report.style",
     "report.tables",
+    "evaluation.comparison",
+    "evaluation.decoding",
+    "evaluation.metrics",
+    "evaluation.settings",
 ]
 
 

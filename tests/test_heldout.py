@@ -2,35 +2,36 @@ import pytest
 import torch
 from transformers import GenerationConfig
 
+from stapo_trl import heldout
 from stapo_trl.data.arithmetic import load_arithmetic, write_answer
+from stapo_trl.evaluation.sample import Sample
 from stapo_trl.heldout import Accuracy, measure_accuracy
 from stapo_trl.warm_start import build_model, build_tokenizer
 
 
-@pytest.fixture
-def oracle(monkeypatch):
-    """A policy that answers given texts, in turn, whatever it is asked."""
+class Oracle:
+    """Answers given texts, in turn, whatever it is asked."""
 
-    def make(texts):
-        model, tokenizer, rest = build_model(), build_tokenizer(), list(texts)
+    backend, model, fingerprint = "oracle", "oracle", None
 
-        def generate(input_ids, attention_mask):
-            answers = tokenizer([rest.pop(0) for _ in input_ids], return_tensors="pt", padding=True)["input_ids"]
-            return torch.cat([input_ids, answers], 1)
+    def __init__(self, texts):
+        self.texts = texts
 
-        monkeypatch.setattr(model, "generate", generate)
-        return model, tokenizer
-
-    return make
+    def sample(self, requests, settings):
+        yield [
+            Sample(*request.key, request.problem.checksum, text, num_tokens=1, truncated=False)
+            for request, text in zip(requests, self.texts, strict=True)
+        ]
 
 
-def test_mean_and_standard_error_of_a_hand_made_case(oracle):
+def test_mean_and_standard_error_of_a_hand_made_case(monkeypatch):
     problems = load_arithmetic("test", 4)
     right = [write_answer(prompt) for prompt in problems["prompt"]]
     # Two answers each: both right, one right, none, none -> shares 1, 0.5, 0, 0, whose mean is 0.375
     wrong = "\\boxed{}"
     texts = [right[0], right[0], right[1], wrong, wrong, wrong, wrong, wrong]
-    accuracy = measure_accuracy(*oracle(texts), problems, 56, num_samples=2, temperature=1.0, batch_size=3)
+    monkeypatch.setattr(heldout, "TransformersSampler", lambda *args, **options: Oracle(texts))
+    accuracy = measure_accuracy(None, None, problems, 56, num_samples=2, temperature=1.0)
     assert accuracy.mean == 0.375
     # Their sample variance is (0.625^2 + 0.125^2 + 2 * 0.375^2) / 3 = 0.2292, over 4 problems: sqrt(0.2292 / 4)
     assert accuracy.standard_error == pytest.approx(0.2394, abs=1e-4)

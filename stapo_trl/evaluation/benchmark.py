@@ -1,0 +1,123 @@
+"""The problems that are asked: a published benchmark, the embedded task, or a file of one's own."""
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from datasets import Dataset
+
+from ..data import BENCHMARKS, load_arithmetic, load_benchmark, load_local
+from ..data.columns import JSON_ROW
+from ..data.source import open_rows
+from .sample import Problem, Request
+
+
+COLUMNS = ("prompt", "solution", "problem_id", "source")
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """
+    Distinct problems under one name.
+
+    Args:
+        name (`str`):
+            Its name, in tables and files.
+        problems (`list[Problem]`):
+            The problems.
+        rows (`int`):
+            Rows they came from; more than problems where a file repeats them.
+        revision (`str`, *optional*):
+            Commit of the dataset on the hub.
+    """
+
+    name: str
+    problems: list[Problem]
+    rows: int
+    revision: str | None = None
+
+    @property
+    def checksum(self) -> str:
+        """Of all prompts and golds, wherever they came from."""
+        content = "".join(f"{problem.problem_id}{problem.checksum}{problem.solution}\n" for problem in self.problems)
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+    def requests(self, n: int) -> list[Request]:
+        """N samples of every problem."""
+        return [Request(problem, number) for problem in self.problems for number in range(n)]
+
+
+def open_benchmark(name: str, data_dir: str | Path | None = None, size: int | None = None) -> Benchmark:
+    """
+    Load a benchmark.
+
+    Args:
+        name (`str`):
+            One of `stapo_trl.data.BENCHMARKS`, `"arithmetic"` (the embedded task's held-out split), or a local file. A
+            file with the columns prompt, solution, problem_id and source is asked as it is; another is read like
+            any data set, and its prompts get the boxed instruction.
+        data_dir (`str` or `Path`, *optional*):
+            Folder with local copies of the published ones.
+        size (`int`, *optional*):
+            Only the first problems; of `"arithmetic"`, how many (500 by default).
+
+    Returns:
+        [`Benchmark`]
+
+    Raises:
+        `ValueError`: for an unknown name, or rows that cannot be asked or graded.
+    """
+    if name == "arithmetic":
+        dataset = load_arithmetic("test", size or 500)
+    elif name in BENCHMARKS:
+        dataset = load_benchmark(name, path=data_dir)
+    elif Path(name).is_file():
+        dataset = _in_schema(name) or load_local(name)
+        name = Path(name).name.partition(".")[0]
+    else:
+        raise ValueError(f"There is no benchmark {name!r}: give one of {[*BENCHMARKS, 'arithmetic']} or a local file.")
+    return from_dataset(name, dataset if size is None else dataset.select(range(min(size, len(dataset)))))
+
+
+def _in_schema(path: str) -> Dataset | None:
+    """The rows of a file that has the project's columns already; `None` for another file."""
+    rows = [json.loads(row[JSON_ROW]) if JSON_ROW in row else row for row in open_rows("", path)]
+    if not all(set(COLUMNS) <= row.keys() for row in rows):
+        return None
+    return Dataset.from_list([{column: row[column] for column in COLUMNS} for row in rows])
+
+
+def from_dataset(name: str, dataset: Dataset) -> Benchmark:
+    """
+    The distinct problems of a dataset.
+
+    Args:
+        name (`str`):
+            Name of the benchmark.
+        dataset (`Dataset`):
+            Columns `prompt` (plain text or messages), `solution` and `problem_id`. Rows that repeat a prompt and its
+            gold count once, as in the published files that hold each problem 32 times.
+
+    Returns:
+        [`Benchmark`]
+
+    Raises:
+        `ValueError`: for missing columns, no rows, or different problems of one `problem_id`.
+    """
+    missing = [column for column in ("prompt", "solution", "problem_id") if column not in dataset.column_names]
+    if missing or not len(dataset):
+        raise ValueError(f"{name} needs rows with prompt, solution and problem_id; missing: {missing or 'rows'}.")
+    problems = {}
+    for row in dataset:
+        problem = Problem(name, str(row["problem_id"]), row["prompt"], row["solution"])
+        problems.setdefault((problem.checksum, str(problem.solution)), problem)
+    names = {problem.problem_id for problem in problems.values()}
+    if len(names) < len(problems):
+        raise ValueError(f"{name} has {len(problems)} different problems but {len(names)} different problem_id.")
+    # What the datasets library fetched is named by its commit
+    fetched = re.search(r"@([0-9a-f]{40})/", " ".join(dataset.info.download_checksums or ()))
+    description = re.match(r"[^:]*: ([\d,]+) rows?", dataset.info.description or "")  # of the loaders, before copies
+    rows = int(description[1].replace(",", "")) if description else len(dataset)
+    return Benchmark(name, list(problems.values()), rows, fetched and fetched[1])

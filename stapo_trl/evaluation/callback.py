@@ -1,0 +1,119 @@
+"""Benchmarks while a training run goes on: task metrics that do not depend on the reward."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from accelerate.state import AcceleratorState, PartialState
+from accelerate.utils import DistributedType, gather_object
+from datasets import Dataset
+from transformers import PreTrainedModel, TrainerCallback
+
+from .benchmark import from_dataset, open_benchmark
+from .result import measure
+from .run import answer
+from .sampler import TransformersSampler
+from .settings import SamplingSettings
+
+
+class BenchmarkCallback(TrainerCallback):
+    """
+    Measures the policy every few steps, and logs `NAME/avg@N`, `NAME/pass@N`, `NAME/no_answer`, `NAME/truncated` and
+    `NAME/length` for each benchmark.
+
+    Where the trainer evaluates, its metrics get the same numbers as `eval_NAME/avg@N`, for `metric_for_best_model` and
+    `load_best_model_at_end`. Nothing of the run is changed: no random number is drawn from its generators, and no mode,
+    adapter, tokenizer or generation setting of the policy is different afterwards.
+
+    Args:
+        every_steps (`int`):
+            Optimizer steps between two measurements.
+        benchmarks (`Sequence[str]` or `Mapping[str, Dataset]`):
+            Names (see [`open_benchmark`]), or datasets under names of one's own.
+        n (`int`, defaults to `4`):
+            Samples for each problem.
+        settings ([`SamplingSettings`], *optional*):
+            How to sample.
+        batch_size (`int`, defaults to `64`):
+            Answers at a time on each process.
+        data_dir (`str` or `Path`, *optional*):
+            Folder with local copies of the published benchmarks.
+        trainer ([`~transformers.Trainer`], *optional*):
+            The trainer, needed only where a tracker (Weights & Biases, Trackio, TensorBoard) is to show the numbers:
+            trackers read a log before later callbacks add to it. `trainer.state.log_history` has them either way.
+
+    Raises:
+        `ValueError`: for settings that make no sense together, unknown benchmarks, and, when training begins, weights
+        that are spread over processes (FSDP, DeepSpeed ZeRO-3): no process could answer on its own.
+
+    Example:
+
+    ```python
+    trainer = STAPOTrainer(..., callbacks=[BenchmarkCallback(every_steps=50, benchmarks=["aime24"], n=4)])
+    ```
+    """
+
+    def __init__(
+        self,
+        every_steps: int,
+        benchmarks: Sequence[str] | Mapping[str, Dataset],
+        n: int = 4,
+        settings: SamplingSettings = SamplingSettings(),  # noqa: B008 (frozen)
+        batch_size: int = 64,
+        data_dir: str | Path | None = None,
+        trainer=None,
+    ):
+        if every_steps < 1:
+            raise ValueError(f"`every_steps` must be at least 1, got {every_steps}.")
+        settings.check_n(n)
+        if isinstance(benchmarks, Mapping):
+            self.benchmarks = [from_dataset(name, dataset) for name, dataset in benchmarks.items()]
+        else:
+            self.benchmarks = [open_benchmark(name, data_dir) for name in benchmarks]
+        self.every_steps, self.n, self.settings, self.batch_size = every_steps, n, settings, batch_size
+        self.trainer = trainer
+        self.step, self.metrics, self.logged = None, {}, True
+
+    def on_train_begin(self, args, state, control, model=None, **kwargs):
+        is_fsdp = AcceleratorState().distributed_type == DistributedType.FSDP
+        if is_fsdp or any(hasattr(parameter, "ds_id") for parameter in model.parameters()):
+            raise ValueError(
+                "BenchmarkCallback needs the whole policy on each process, but FSDP or DeepSpeed ZeRO-3 spreads its "
+                "weights: leave the callback out and run `stapo evaluate` on the checkpoints."
+            )
+
+    def on_step_end(self, args, state, control, model=None, processing_class=None, **kwargs):
+        if state.global_step % self.every_steps == 0:
+            self._measure(state.global_step, model, processing_class)
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        if not self.logged and "train_runtime" not in logs and not any(name.startswith("eval_") for name in logs):
+            self.logged = True
+            if self.trainer is None:
+                logs |= self.metrics
+                state.log_history[-1] |= self.metrics
+
+    def on_evaluate(self, args, state, control, model=None, processing_class=None, metrics=None, **kwargs):
+        if self.step != state.global_step:
+            self._measure(state.global_step, model, processing_class)
+        metrics |= {f"eval_{name}": value for name, value in self.metrics.items()}
+        state.log_history[-1] |= {f"eval_{name}": value for name, value in self.metrics.items()}
+
+    def _measure(self, step: int, model: PreTrainedModel, processing_class) -> None:
+        tokenizer = getattr(processing_class, "tokenizer", processing_class)
+        sampler = TransformersSampler(model, tokenizer, batch_size=self.batch_size)
+        requests = [request for benchmark in self.benchmarks for request in benchmark.requests(self.n)]
+        state = PartialState()
+        ours = requests[state.process_index :: state.num_processes]
+        samples = gather_object(answer(sampler, ours, self.settings, None, show_progress=False))
+        self.step, self.metrics, self.logged = step, {}, False
+        for benchmark in self.benchmarks:
+            name = benchmark.name
+            found = measure(benchmark, [sample for sample in samples if sample.benchmark == name])
+            self.metrics |= {
+                f"{name}/avg@{self.n}": found["accuracy"],
+                f"{name}/pass@{self.n}": found["pass@k"][str(self.n)][0],
+                **{f"{name}/{key}": found[key] for key in ("no_answer", "truncated", "length")},
+            }
+        if self.trainer is not None:
+            for name, value in self.metrics.items():
+                self.trainer._metrics["train"][name].append(value)

@@ -1,0 +1,134 @@
+"""`stapo compare`: is the difference of two results more than noise?"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from .metrics import interval
+
+
+def compare(first: dict, second: dict) -> dict[str, dict]:
+    """
+    Difference in accuracy of two results, second minus first, by a paired bootstrap over the problems of both.
+
+    Args:
+        first (`dict`):
+            Result of [`evaluate`].
+        second (`dict`):
+            Another one.
+
+    Returns:
+        `dict[str, dict]`: for each benchmark of both, and for their mean under `"overall"` if there are several:
+        `problems`, `first`, `second`, `difference`, `interval` (95 %) and `is_noise`, whether 0 lies within it.
+
+    Raises:
+        `ValueError`: if no problem is in both results, or a benchmark has different problems or golds in them.
+
+    Example:
+
+    ```python
+    >>> first = {"benchmarks": {"sums": {"per_problem": {f"problem {i}": [1, 4] for i in range(12)}}}}
+    >>> second = {"benchmarks": {"sums": {"per_problem": {f"problem {i}": [3, 4] for i in range(12)}}}}
+    >>> row = compare(first, second)["sums"]
+    >>> row["difference"], row["is_noise"]
+    (0.5, False)
+    ```
+    """
+    shares, report = {}, {}
+    for name, entry in first["benchmarks"].items():
+        other = second["benchmarks"].get(name)
+        if other is None:
+            continue
+        ours, theirs = entry["per_problem"], other["per_problem"]
+        if ours.keys() != theirs.keys() or entry.get("dataset") != other.get("dataset"):
+            raise ValueError(
+                f"{name} has different problems, prompts or golds in the two results ({len(ours)} and {len(theirs)} "
+                "problems): they cannot be compared problem by problem. Evaluate both on the same data."
+            )
+        shares[name] = tuple(
+            np.array([right / n for right, n in (part[problem] for problem in ours)]) for part in (ours, theirs)
+        )
+        report[name] = _row([shares[name]])
+    if not shares:
+        raise ValueError(
+            f"No benchmark is in both results: {sorted(first['benchmarks'])} and {sorted(second['benchmarks'])}."
+        )
+    if len(shares) > 1:
+        report["overall"] = _row(list(shares.values()))
+    return report
+
+
+def _row(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict:
+    low, high = interval([theirs - ours for ours, theirs in pairs], -1.0, 1.0)
+    before, after = (float(np.mean([pair[side].mean() for pair in pairs])) for side in (0, 1))
+    return {
+        "problems": sum(len(ours) for ours, _ in pairs),
+        "first": before,
+        "second": after,
+        "difference": after - before,
+        "interval": [low, high],
+        "is_noise": low <= 0 <= high,
+    }
+
+
+def different_settings(first: dict, second: dict) -> list[str]:
+    """Settings besides the model in which two results differ."""
+    pairs = {name: (first.get(name), second.get(name)) for name in ("backend", "judge")}
+    pairs |= {
+        name: (first["sampling"].get(name), second["sampling"].get(name))
+        for name in first["sampling"].keys() | second["sampling"].keys()
+    }
+    grader = ("math-verify", "sympy", "latex2sympy2_extended", "stapo-trl")
+    pairs |= {name: (first["versions"].get(name), second["versions"].get(name)) for name in grader}
+    return [f"{name}: {ours} and {theirs}" for name, (ours, theirs) in sorted(pairs.items()) if ours != theirs]
+
+
+def main(argv: Sequence[str]) -> None:
+    """
+    Print the difference of two results.
+
+    Args:
+        argv (`Sequence[str]`):
+            Command-line arguments after `stapo compare`.
+    """
+    parser = argparse.ArgumentParser("stapo compare", description="Is the difference of two results more than noise?")
+    parser.add_argument("first", type=Path, metavar="A.json", help="result of `stapo evaluate`")
+    parser.add_argument("second", type=Path, metavar="B.json", help="another one")
+    paths = parser.parse_args(argv)
+    try:
+        results = [json.loads(path.read_text()) for path in (paths.first, paths.second)]
+        report = compare(*results)
+        differences = different_settings(*results)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        text = (
+            str(error) if isinstance(error, (OSError, ValueError)) else f"no results of `stapo evaluate` ({error!r})"
+        )
+        sys.exit(f"stapo compare: {text}")
+    console = Console()
+    for letter, path, result in zip("AB", (paths.first, paths.second), results, strict=True):
+        console.print(f"{letter}: {path}, {result['model']}, {result['decoding']}", markup=False, soft_wrap=True)
+    for difference in differences:
+        console.print(f"The settings differ, {difference}.", markup=False, soft_wrap=True)
+    table = Table()
+    for column in ("benchmark", "problems", "A", "B", "B - A", "95 %", ""):
+        table.add_column(column, justify="left" if column in ("benchmark", "") else "right")
+    for name, row in report.items():
+        low, high = row["interval"]
+        table.add_row(
+            escape(name),
+            str(row["problems"]),
+            f"{100 * row['first']:.2f}",
+            f"{100 * row['second']:.2f}",
+            f"{100 * row['difference']:+.2f}",
+            f"{100 * low:+.1f} to {100 * high:+.1f}",
+            "noise" if row["is_noise"] else "B is better" if low > 0 else "A is better",
+        )
+    console.print(table)
+    console.print("noise: 0 lies in the interval (paired bootstrap over problems).")

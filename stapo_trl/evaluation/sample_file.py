@@ -1,0 +1,77 @@
+"""The file that samples are appended to as they finish: a killed run loses none that it holds, and repeats none."""
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from .sample import Sample
+
+
+class SampleFile:
+    """
+    One JSON object a line: the settings first, then samples.
+
+    Args:
+        path (`str` or `Path`):
+            The file. What a killed run left in it is read; a last line that it left unfinished is cut off.
+        settings (`dict`):
+            What the samples depend on.
+
+    Raises:
+        `ValueError`: if the file holds samples of other settings, or something else.
+    """
+
+    def __init__(self, path: str | Path, settings: dict):
+        self.path, self.settings = Path(path), settings
+        self.samples: dict[tuple[str, str, int], Sample] = {}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        content = self.path.read_bytes() if self.path.exists() else b""
+        whole = content[: content.rfind(b"\n") + 1]
+        if whole:
+            self._read(whole)
+            if len(whole) < len(content):
+                os.truncate(self.path, len(whole))
+        else:
+            self.write()
+
+    def _read(self, content: bytes) -> None:
+        try:
+            found, *entries = map(json.loads, content.splitlines())
+            samples = [Sample(**entry) for entry in entries]
+        except (ValueError, TypeError) as error:
+            raise ValueError(
+                f"{self.path} is no file of samples ({error}): remove it, or choose another folder."
+            ) from error
+        if found != self.settings:
+            names = sorted(
+                name for name in found.keys() | self.settings.keys() if found.get(name) != self.settings.get(name)
+            )
+            seen = "; ".join(f"{name}: {found.get(name)} there, {self.settings.get(name)} now" for name in names)
+            raise ValueError(f"{self.path} holds samples of other settings ({seen}): choose another folder.")
+        for sample in samples:
+            self.samples.setdefault(sample.key, sample)
+
+    def append(self, samples: Iterable[Sample]) -> None:
+        """Add samples; they are on the disk when this returns."""
+        samples = list(samples)
+        with open(self.path, "a") as file:
+            file.write("".join(sample.to_json() + "\n" for sample in samples))
+            file.flush()
+            os.fsync(file.fileno())
+        self.samples |= {sample.key: sample for sample in samples}
+
+    def write(self) -> None:
+        """Write all samples anew, at once."""
+        lines = [json.dumps(self.settings), *(sample.to_json() for sample in self.samples.values())]
+        write_whole(self.path, "\n".join(lines) + "\n")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that it is there whole or not at all."""
+    unfinished = path.with_name(path.name + ".tmp")
+    with open(unfinished, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(unfinished, path)

@@ -1,0 +1,70 @@
+import json
+
+import pytest
+from datasets import Dataset
+
+from stapo_trl.evaluation.benchmark import from_dataset, open_benchmark
+
+
+def rows(**columns):
+    return Dataset.from_dict(columns)
+
+
+def test_repeated_rows_are_one_problem():
+    # An AIME file holds every problem 32 times, under running numbers
+    dataset = rows(prompt=["a", "b"] * 32, solution=["1", "2"] * 32, problem_id=[str(number) for number in range(64)])
+    benchmark = from_dataset("aime", dataset)
+    assert [problem.problem_id for problem in benchmark.problems] == ["0", "1"] and benchmark.rows == 64
+
+
+def test_different_problems_of_one_name_are_refused():
+    with pytest.raises(ValueError, match="2 different problems but 1 different problem_id"):
+        from_dataset("x", rows(prompt=["a", "b"], solution=["1", "2"], problem_id=["p", "p"]))
+
+
+def test_missing_columns_and_rows_are_refused_by_name():
+    with pytest.raises(ValueError, match="missing: .*solution"):
+        from_dataset("x", rows(prompt=["a"], problem_id=["p"]))
+    with pytest.raises(ValueError, match="missing: rows"):
+        from_dataset("x", rows(prompt=[], solution=[], problem_id=[]))
+
+
+def test_a_file_of_the_schema_is_asked_as_it_is(tmp_path):
+    path = tmp_path / "sums.jsonl"
+    row = {"prompt": "1+1=?", "solution": "2", "problem_id": "one", "source": "mine"}
+    path.write_text((json.dumps(row) + "\n") * 3)
+    benchmark = open_benchmark(str(path))
+    assert benchmark.name == "sums" and benchmark.rows == 3
+    (problem,) = benchmark.problems
+    assert (problem.prompt, problem.solution, problem.problem_id) == ("1+1=?", "2", "one")
+
+
+def test_another_file_is_read_like_any_data_set(tmp_path):
+    path = tmp_path / "sums.jsonl"
+    path.write_text(json.dumps({"question": "What is $1+1$?", "answer": "2"}) + "\n")
+    (problem,) = open_benchmark(str(path)).problems
+    assert "\\boxed{}" in problem.prompt[0]["content"] and problem.solution == "2"
+
+
+def test_the_embedded_task_asks_its_test_split():
+    benchmark = open_benchmark("arithmetic", size=3)
+    assert [problem.problem_id for problem in benchmark.problems] == [f"arithmetic-test-{i}" for i in range(3)]
+
+
+def test_an_unknown_name_is_refused_with_those_there_are():
+    with pytest.raises(ValueError, match="no benchmark 'aime23'.*aime24.*arithmetic"):
+        open_benchmark("aime23")
+
+
+def test_the_checksum_changes_with_prompts_and_golds():
+    one = from_dataset("x", rows(prompt=["a"], solution=["1"], problem_id=["p"])).checksum
+    assert one == from_dataset("x", rows(prompt=["a"], solution=["1"], problem_id=["p"])).checksum
+    assert one != from_dataset("x", rows(prompt=["b"], solution=["1"], problem_id=["p"])).checksum
+    assert one != from_dataset("x", rows(prompt=["a"], solution=["2"], problem_id=["p"])).checksum
+
+
+def test_the_commit_of_a_fetched_dataset_is_kept():
+    dataset = rows(prompt=["a"], solution=["1"], problem_id=["p"])
+    commit = "0123456789abcdef" * 2 + "01234567"
+    dataset.info.download_checksums = {f"hf://datasets/some/data@{commit}/test.parquet": {}}
+    assert from_dataset("x", dataset).revision == commit
