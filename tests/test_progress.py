@@ -7,8 +7,8 @@ import torch
 from transformers import TrainerCallback
 
 from stapo_trl.data.arithmetic import load_arithmetic
-from stapo_trl.report.curves import draw_run
 from stapo_trl.progress import HeldOutAccuracy, MetricsFile, ProgressBar, StopOnInterrupt, read_metrics
+from stapo_trl.report.curves import draw_run
 
 
 class InterruptAt(TrainerCallback):

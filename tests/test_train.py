@@ -40,6 +40,7 @@ def test_without_arguments_the_embedded_recipe_runs_to_its_tables(untrained_star
     AutoTokenizer.from_pretrained(run)
 
 
+@pytest.mark.slow
 def test_a_resumed_recipe_equals_an_uninterrupted_one(untrained_start, tmp_path):
     whole, parts = str(tmp_path / "whole"), str(tmp_path / "parts")
     command = ["train", *SHORT, "--reward_funcs", "toys.content_reward", "--save_steps", "1"]

@@ -44,6 +44,7 @@ def test_a_failed_warm_start_leaves_nothing_behind(cache, monkeypatch):
     assert list(cache.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_supervised_steps_stop_at_the_target(cache, monkeypatch):
     measured = []
 
