@@ -33,6 +33,7 @@ HOOKS = {
     "compute_loss": ["self", "model", "inputs", "return_outputs", "num_items_in_batch"],
     "train": ["self", "resume_from_checkpoint"],
     "_run_epoch": ["self"],
+    "_get_grad_norm": ["self", "model", "grad_norm"],
     "_get_train_sampler": ["self", "dataset"],
     "_save_checkpoint": ["self", "model", "trial"],
     "_save_rng_state": ["self", "output_dir"],

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable
 
 from datasets import Dataset, IterableDataset
+from transformers import PreTrainedModel
 from trl import GRPOConfig
 
 
@@ -80,6 +81,44 @@ def check_reward_columns(dataset: Dataset | IterableDataset | None, reward_funcs
                     f"The reward function '{getattr(function, '__name__', type(function).__name__)}' needs the column "
                     f"{needed}, but the training set has only {columns}: rename the column that holds it."
                 )
+
+
+def check_policy(model: PreTrainedModel, processing_class, dataset: Dataset | IterableDataset | None) -> None:
+    """
+    Refuse a policy that cannot learn, or cannot read its prompts.
+
+    Args:
+        model (`PreTrainedModel`):
+            The policy, with its adapter.
+        processing_class (`PreTrainedTokenizerBase` or `ProcessorMixin`):
+            Its tokenizer or processor.
+        dataset (`Dataset` or `IterableDataset`, *optional*):
+            Training set whose prompts the chat template writes. Streams are not read.
+
+    Raises:
+        `ValueError`: if no parameter is trainable, the tokenizer has tokens that the model has no embedding for, or
+        the prompts are chats and there is no chat template.
+    """
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ValueError(
+            "No parameter of the model is trainable: load an adapter with "
+            "`PeftModel.from_pretrained(..., is_trainable=True)`, or give a `peft_config`."
+        )
+    tokenizer = getattr(processing_class, "tokenizer", processing_class)
+    num_embeddings = model.get_input_embeddings().num_embeddings
+    # Tokens that were added and never trained may have no embedding (Gemma 3): only those that are used count
+    highest = max(tokenizer.vocab_size - 1, tokenizer.eos_token_id or 0, tokenizer.pad_token_id or 0)
+    if highest >= num_embeddings:
+        raise ValueError(
+            f"The tokenizer has token ids up to {highest}, but the model has only {num_embeddings} embeddings: give the "
+            "model's own tokenizer as `processing_class`, or resize the model's embeddings."
+        )
+    if isinstance(dataset, Dataset) and isinstance(dataset[0]["prompt"], list):
+        if getattr(processing_class, "chat_template", None) is None:
+            raise ValueError(
+                "The prompts are chats, but the tokenizer has no chat template: use prompts of plain text "
+                "(prompt_format='plain' of this package's loaders), or set `processing_class.chat_template`."
+            )
 
 
 def _needed_columns(function: Callable) -> list[tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""Configuration of [`STAPOTrainer`]: GRPO's own, with six more fields and the paper's defaults."""
+"""Configuration of [`STAPOTrainer`]: GRPO's own, with seven more fields and the paper's defaults."""
 
 from dataclasses import dataclass, field
 
@@ -39,6 +39,11 @@ class STAPOConfig(GRPOConfig):
         token_stats_steps (`int`, *optional*, defaults to `20`):
             Optimizer steps between two with statistics: gradient norm and entropy change by quadrant, and the most
             probable alternatives of logged tokens. At least 0; `0` takes none.
+        on_nonfinite (`str`, *optional*, defaults to `"raise"`):
+            What happens to an optimizer step whose gradient is not finite, which would destroy every weight:
+            `"raise"` stops the run before it, `"skip"` leaves the step out, so that weights and optimizer stay as they
+            are, `"warn"` takes it. Under fp16 the loss scaler leaves such steps out, as always. With DeepSpeed, which
+            takes the step within its backward pass, `"skip"` is refused and `"raise"` comes after the step.
 
     Raises:
         `ValueError`: if one of these fields lies outside its range.
@@ -110,6 +115,15 @@ class STAPOConfig(GRPOConfig):
         },
     )
 
+    on_nonfinite: str = field(
+        default="raise",
+        metadata={
+            "help": "What happens to an optimizer step whose gradient is not finite: 'raise' stops the run, 'skip' "
+            "leaves the step out, 'warn' takes it.",
+            "choices": ["raise", "skip", "warn"],
+        },
+    )
+
     def __post_init__(self):
         # Before the parent's checks, which may fail on something else first
         if not (isinstance(self.s2t_prob_threshold, (int, float)) and 0.0 <= self.s2t_prob_threshold < 1.0):
@@ -127,7 +141,7 @@ class STAPOConfig(GRPOConfig):
                 f"`token_stats_steps` must be a whole number of optimizer steps, got {self.token_stats_steps!r}. "
                 "0 takes no statistics."
             )
-        for name in ("s2t_entropy_population", "s2t_selection"):
+        for name in ("s2t_entropy_population", "s2t_selection", "on_nonfinite"):
             choices = self.__dataclass_fields__[name].metadata["choices"]
             if getattr(self, name) not in choices:
                 raise ValueError(f"`{name}` must be one of {choices}, got {getattr(self, name)!r}.")

@@ -2,10 +2,12 @@ import functools
 
 import pytest
 from datasets import Dataset
+from peft import LoraConfig, PeftModel, get_peft_model
 
 from stapo_trl import STAPOConfig
 from stapo_trl.preflight import check_dataset, check_reward_columns
 from stapo_trl.rewards import MathAccuracyReward, math_accuracy_reward
+from stapo_trl.warm_start import build_model
 
 
 @pytest.fixture
@@ -55,3 +57,30 @@ def test_required_arguments_of_any_reward_are_columns():
     check_reward_columns(ROWS, [with_default, "reward/model", len, functools.partial(with_metadata, metadata=1)])
     with pytest.raises(ValueError, match="'with_metadata' needs the column 'metadata'"):
         check_reward_columns(ROWS, [with_default, with_metadata])
+
+
+def chats(dataset):
+    return dataset.map(lambda row: {"prompt": [{"role": "user", "content": row["prompt"]}]}, remove_columns="prompt")
+
+
+def test_chat_prompts_without_a_chat_template_are_refused(make_trainer, dataset, tokenizer):
+    with pytest.raises(ValueError, match="no chat template: use prompts of plain text"):
+        make_trainer(train_dataset=chats(dataset))
+    tokenizer.chat_template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+    make_trainer(train_dataset=chats(dataset), processing_class=tokenizer)
+
+
+def test_a_frozen_adapter_is_refused(make_trainer, tmp_path):
+    get_peft_model(build_model(), LoraConfig(target_modules=["q_proj"])).save_pretrained(tmp_path / "adapter")
+    with pytest.raises(ValueError, match="No parameter of the model is trainable.*is_trainable=True"):
+        make_trainer(model=PeftModel.from_pretrained(build_model(), tmp_path / "adapter"))
+    make_trainer(model=PeftModel.from_pretrained(build_model(), tmp_path / "adapter", is_trainable=True))
+
+
+def test_a_tokenizer_with_more_tokens_than_the_model_is_refused_and_fewer_are_fine(make_trainer):
+    small, large = build_model(), build_model()
+    small.resize_token_embeddings(20)
+    large.resize_token_embeddings(64)
+    with pytest.raises(ValueError, match="token ids up to 24, but the model has only 20 embeddings"):
+        make_trainer(model=small)
+    make_trainer(model=large)

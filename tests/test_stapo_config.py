@@ -25,7 +25,7 @@ def test_only_the_documented_defaults_differ_from_grpo():
     grpo = {field.name: field.default for field in dataclasses.fields(GRPOConfig)}
     differing = {field.name for field in dataclasses.fields(STAPOConfig) if grpo.get(field.name) != field.default}
     own = {"s2t_prob_threshold", "s2t_entropy_quantile", "s2t_entropy_population", "s2t_selection"}
-    own |= {"log_tokens", "token_stats_steps"}
+    own |= {"log_tokens", "token_stats_steps", "on_nonfinite"}
     assert differing - own == {"epsilon_high", "warmup_steps", "lr_scheduler_type"}
 
 

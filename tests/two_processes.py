@@ -163,6 +163,15 @@ def check_ranks_without_candidates(rank):
     assert all(value.isfinite().all() for value in weights(trainer).values())
 
 
+def check_nonfinite(rank):
+    """One rank's loss is not finite: both leave the step out, and no weight changes."""
+    trainer = make_trainer(on_nonfinite="skip", max_steps=1)
+    before, compute_loss = weights(trainer), trainer.compute_loss
+    trainer.compute_loss = lambda *args, **kwargs: compute_loss(*args, **kwargs) * (torch.nan if rank == 0 else 1.0)
+    trainer.train()
+    torch.testing.assert_close(weights(trainer), before, rtol=0, atol=0)
+
+
 def check_off(rank):
     for settings in ({}, {"gradient_accumulation_steps": 2, "steps_per_generation": 4, "num_iterations": 2}):
         stapo = make_trainer(s2t_prob_threshold=0.0, **settings)
@@ -193,6 +202,7 @@ if __name__ == "__main__":
         assert trainer.accelerator.num_processes == 2, trainer.accelerator.distributed_type
         check_ragged_gather(trainer.accelerator, rank)
         check_off(rank)
+        check_nonfinite(rank)
         check_ranks_without_candidates(rank)
         check_cut(sys.argv[2], rank)
         print(f"rank {rank}: all checks passed")
