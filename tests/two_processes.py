@@ -21,11 +21,14 @@ from trl import GRPOConfig, GRPOTrainer  # noqa: E402
 from stapo_trl import STAPOConfig, STAPOTrainer  # noqa: E402
 from stapo_trl.collectives import gather_ragged, sum_over_processes  # noqa: E402
 from stapo_trl.data.arithmetic import load_arithmetic  # noqa: E402
+from stapo_trl.evaluation import BenchmarkCallback, SamplingSettings, evaluate  # noqa: E402
 from stapo_trl.token_log import read_token_log  # noqa: E402
 from stapo_trl.warm_start import build_model, build_tokenizer  # noqa: E402
 
 
-def make_trainer(trainer_class=STAPOTrainer, reward_funcs=content_reward, peft_config=None, **overrides):
+def make_trainer(
+    trainer_class=STAPOTrainer, reward_funcs=content_reward, peft_config=None, callbacks=None, **overrides
+):
     settings = TOY_SETTINGS | {
         "output_dir": tempfile.mkdtemp(),
         "per_device_train_batch_size": 4,
@@ -44,6 +47,7 @@ def make_trainer(trainer_class=STAPOTrainer, reward_funcs=content_reward, peft_c
         train_dataset=load_arithmetic("train", 64, num_terms=3),
         processing_class=build_tokenizer(),
         peft_config=peft_config,
+        callbacks=callbacks,
     )
 
 
@@ -181,6 +185,18 @@ def check_off(rank):
         torch.testing.assert_close(weights(stapo), weights(grpo), rtol=0, atol=0)
 
 
+def check_benchmark():
+    """The processes share the samples of a benchmark, and each has the metrics of all of them."""
+    problems, settings = {"sums": load_arithmetic("test", 5, num_terms=3)}, SamplingSettings(1.0, 1.0, 12)
+    model, tokenizer = build_model(0), build_tokenizer()
+    callback = BenchmarkCallback(1, problems, 3, settings)
+    callback._measure(1, model, tokenizer)
+    alone = evaluate(model, problems, 3, settings, tokenizer=tokenizer)["benchmarks"]["sums"]
+    assert callback.metrics["sums/length"] == alone["length"] and same_on_both(callback.metrics)
+    make_trainer(callbacks=[callback]).train()
+    assert callback.step == TOY_SETTINGS["max_steps"] and same_on_both(callback.metrics)
+
+
 def reference(path):
     """The same steps on one process."""
     results = {}
@@ -205,5 +221,6 @@ if __name__ == "__main__":
         check_nonfinite(rank)
         check_ranks_without_candidates(rank)
         check_cut(sys.argv[2], rank)
+        check_benchmark()
         print(f"rank {rank}: all checks passed")
         dist.destroy_process_group()

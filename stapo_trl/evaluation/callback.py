@@ -17,8 +17,8 @@ from .settings import SamplingSettings
 
 class BenchmarkCallback(TrainerCallback):
     """
-    Measures the policy every few steps, and logs `NAME/avg@N`, `NAME/pass@N`, `NAME/no_answer`, `NAME/truncated` and
-    `NAME/length` for each benchmark.
+    Measures the policy every few steps; the next log entry has `NAME/avg@N`, `NAME/pass@N`, `NAME/no_answer`,
+    `NAME/truncated` and `NAME/length` for each benchmark.
 
     Where the trainer evaluates, its metrics get the same numbers as `eval_NAME/avg@N`, for `metric_for_best_model` and
     `load_best_model_at_end`. Nothing of the run is changed: no random number is drawn from its generators, and no mode,
@@ -86,7 +86,7 @@ class BenchmarkCallback(TrainerCallback):
             self._measure(state.global_step, model, processing_class)
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        if not self.logged and "train_runtime" not in logs and not any(name.startswith("eval_") for name in logs):
+        if not self.logged and not any(name.startswith("eval_") for name in logs):
             self.logged = True
             if self.trainer is None:
                 logs |= self.metrics

@@ -111,7 +111,7 @@ def get_sampler(model: str, revision: str | None, backend: str, batch_size: int)
 
 def show(console: Console, result: dict) -> None:
     """Print the tables of a result, and what to know about it."""
-    console.print(f"{result['model']}, {result['decoding']}:", markup=False, soft_wrap=True)
+    console.print(f"{result['model']}, {result['decoding']}:", markup=False, highlight=False, soft_wrap=True)
     for table in tables(result):
         console.print(table)
     for warning in result["warnings"]:

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
-from .policy import base_of, end_tokens, fingerprint, load_tokenizer, read_prompt
+from .policy import base_of, end_tokens, find_config, fingerprint, load_tokenizer, read_prompt
 from .sample import Request, Sample
 from .settings import FIXED, SamplingSettings
 
@@ -38,8 +38,6 @@ class VLLMSampler:
         from transformers import AutoConfig, GenerationConfig
         from vllm import EngineArgs, LLMEngine
         from vllm.lora.request import LoRARequest
-
-        from .policy import find_config
 
         base = base_of(self.model, self.revision)
         revision = None if base else self.revision

@@ -33,6 +33,13 @@ def test_metrics_stand_in_the_log_of_their_step(make_trainer, trainer_class, con
     assert {"sums/pass@2", "sums/no_answer", "sums/truncated", "sums/length", "reward"} <= entries[0].keys()
 
 
+def test_a_last_measurement_after_the_last_log_stands_in_the_summary(make_trainer):
+    trainer = make_trainer(max_steps=2, logging_steps=10, callbacks=[callback(every_steps=2)])
+    trainer.train()
+    (entry,) = [entry for entry in trainer.state.log_history if "sums/avg@2" in entry]
+    assert entry["step"] == 2 and "train_runtime" in entry
+
+
 def test_with_the_trainer_trackers_see_them_too(make_trainer):
     class Tracker(module.TrainerCallback):
         seen = []

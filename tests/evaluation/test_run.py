@@ -15,6 +15,9 @@ from datasets import Dataset
 from stapo_trl.data import BENCHMARKS, load_benchmark
 from stapo_trl.data.arithmetic import load_arithmetic
 from stapo_trl.evaluation import SamplingSettings, TransformersSampler, evaluate
+from stapo_trl.evaluation.benchmark import from_dataset
+from stapo_trl.evaluation.result import measure
+from stapo_trl.evaluation.sample import Sample
 from stapo_trl.warm_start import build_model, build_tokenizer
 
 
@@ -138,11 +141,25 @@ def test_an_error_of_the_grader_stops_the_run(oracle, problems, short, monkeypat
     from stapo_trl.evaluation import run
 
     def broken(samples, problems):
-        raise OSError("no space left")
+        if samples:
+            raise OSError("no space left")
+        return []
 
-    monkeypatch.setattr(run, "grade_samples", lambda samples, problems: broken(samples, problems) if samples else [])
+    monkeypatch.setattr(run, "grade_samples", broken)
     with pytest.raises(OSError, match="no space left"):
-        evaluate(oracle(), {"sums": problems}, 4, short)
+        evaluate(oracle(chunk=3), {"sums": problems}, 4, short)
+    with pytest.raises(OSError, match="no space left"):  # of the last samples, when none follow
+        evaluate(oracle(chunk=24), {"sums": problems}, 4, short)
+
+
+def test_entropy_is_a_mean_over_tokens_and_length_over_samples():
+    benchmark = from_dataset("x", Dataset.from_dict({"prompt": ["a"], "solution": ["1"], "problem_id": ["p"]}))
+    samples = [
+        Sample("x", "p", 0, "c", "", num_tokens=9, truncated=True, entropy=1.0, verdict="no_answer"),
+        Sample("x", "p", 1, "c", "", num_tokens=1, truncated=False, entropy=0.0, verdict="no_answer"),
+    ]
+    entry = measure(benchmark, samples)
+    assert (entry["entropy"], entry["length"], entry["truncated"]) == (0.9, 5.0, 0.5)
 
 
 def test_the_result_says_how_it_was_made(saved, problems, short, tmp_path):
