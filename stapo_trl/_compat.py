@@ -8,6 +8,7 @@ signature does not show.
 
 import inspect
 import sys
+import warnings
 from importlib.metadata import version
 
 
@@ -39,6 +40,37 @@ HOOKS = {
     "_save_rng_state": ["self", "output_dir"],
     "_load_rng_state": ["self", "checkpoint"],
 }
+
+
+def check_environment(uses_peft: bool) -> None:
+    """
+    Tell of packages that were upgraded under a running session, and refuse a torchao that PEFT cannot work with.
+
+    Hosted notebooks come with older versions of both, already imported.
+
+    Args:
+        uses_peft (`bool`):
+            Whether an adapter is trained.
+
+    Raises:
+        `RuntimeError`: if PEFT refuses the torchao that is installed.
+    """
+    for name in ("accelerate", "datasets", "peft", "pyarrow", "transformers", "trl"):
+        loaded = getattr(sys.modules.get(name), "__version__", None)
+        if loaded is not None and loaded != version(name):
+            warnings.warn(
+                f"{name} {loaded} was imported before {version(name)} was installed: restart the session (in Colab: "
+                "Runtime > Restart session), or the two get mixed."
+            )
+    if uses_peft:
+        from peft.import_utils import is_torchao_available
+
+        try:
+            is_torchao_available()
+        except ImportError as error:
+            raise RuntimeError(
+                f"{error} Run `pip uninstall -y torchao`, or upgrade it, and restart the session."
+            ) from error
 
 
 def check_base_trainer(base: type) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import warnings
 from pathlib import Path
 
 from datasets import Dataset
@@ -51,23 +52,37 @@ class MetricsFile(TrainerCallback):
     """
     Writes every log entry to `metrics.jsonl` in the run's folder, one JSON object a line.
 
-    A resumed run drops the lines after its checkpoint, so that each step stands in the file once.
+    A resumed run drops the lines after its checkpoint, so that each step stands in the file once. A disk that refuses ends
+    the file with a warning, not the run.
     """
+
+    path = None
 
     def on_train_begin(self, args, state, control, **kwargs):
         if not state.is_world_process_zero:
             return
         self.path = Path(args.output_dir) / "metrics.jsonl"
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        kept = [json.dumps(entry) + "\n" for entry in read_metrics(self.path) if entry["step"] <= state.global_step]
         unfinished = self.path.with_suffix(".tmp")
-        unfinished.write_text("".join(kept) if state.global_step > 0 else "")
-        os.replace(unfinished, self.path)
+        try:
+            entries = [entry for entry in read_metrics(self.path) if entry["step"] <= state.global_step]
+            kept = [json.dumps(entry) + "\n" for entry in entries]
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            unfinished.write_text("".join(kept) if state.global_step > 0 else "")
+            os.replace(unfinished, self.path)
+        except OSError as error:
+            self._give_up(error)
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        if state.is_world_process_zero:
-            with open(self.path, "a") as file:
-                file.write(json.dumps({"step": state.global_step} | logs) + "\n")
+        if self.path is not None:
+            try:
+                with open(self.path, "a") as file:
+                    file.write(json.dumps({"step": state.global_step} | logs) + "\n")
+            except OSError as error:
+                self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        warnings.warn(f"{self.path} ends here and training goes on, as it cannot be written: {error}.")
+        self.path = None
 
 
 def read_metrics(path: str | Path) -> list[dict]:

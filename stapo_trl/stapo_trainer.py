@@ -26,7 +26,7 @@ from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import get_config_model_id
 
 from . import s2t
-from ._compat import check_base_trainer
+from ._compat import check_base_trainer, check_environment
 from .collectives import sum_over_processes
 from .dropout import get_rng_state, has_dropout, replay
 from .fused_head import capture_sum_sq
@@ -120,6 +120,7 @@ class STAPOTrainer(ExactResume, GRPOTrainer):
         **kwargs,
     ):
         check_base_trainer(GRPOTrainer)
+        check_environment(uses_peft=kwargs.get("peft_config") is not None)
         if args is None:
             model_name = model if isinstance(model, str) else get_config_model_id(model.config)
             args = STAPOConfig(f"{model_name.split('/')[-1]}-STAPO")

@@ -1,5 +1,6 @@
 """Contract with TRL: each private fact that the trainer leans on, so that a new release fails here and not in a run."""
 
+import importlib.metadata
 import inspect
 import re
 import subprocess
@@ -7,6 +8,7 @@ import sys
 
 import pytest
 import torch
+from peft import LoraConfig
 from toys import make_inputs
 from trl import GRPOConfig, GRPOTrainer
 
@@ -134,3 +136,35 @@ def test_the_temperature_is_applied_to_log_probs_and_entropies(make_trainer):
         sampled = expected.gather(-1, batch["completion_ids"][..., None]).squeeze(-1)
         torch.testing.assert_close(logps[valid], sampled[valid])
         torch.testing.assert_close(entropies[valid], -(expected.exp() * expected).sum(-1)[valid])
+
+
+@pytest.mark.parametrize("name", ["datasets", "pyarrow", "trl"])
+def test_a_package_that_was_upgraded_under_the_session_is_told(monkeypatch, name):
+    monkeypatch.setattr(sys.modules[name], "__version__", "0.1")
+    with pytest.warns(UserWarning, match=f"{name} 0.1 was imported before .* was installed: restart the session"):
+        _compat.check_environment(uses_peft=False)
+
+
+def test_packages_of_this_session_raise_no_warning(recwarn):
+    _compat.check_environment(uses_peft=True)
+    assert not recwarn.list
+
+
+def test_a_torchao_that_peft_refuses_is_refused_with_what_to_do(monkeypatch, make_trainer):
+    import peft.import_utils
+
+    def refuse():
+        raise ImportError("Found an incompatible version of torchao. Found version 0.10.0.")
+
+    monkeypatch.setattr(peft.import_utils, "is_torchao_available", refuse)
+    with pytest.raises(RuntimeError, match="Found version 0.10.0. Run `pip uninstall -y torchao`"):
+        make_trainer(peft_config=LoraConfig(target_modules=["q_proj"]))
+    make_trainer()
+
+
+def test_what_is_installed_by_default_needs_no_gpu_package():
+    metadata = importlib.metadata.metadata("stapo-trl")
+    assert metadata["Requires-Python"] == ">=3.11"
+    required = [line for line in importlib.metadata.requires("stapo-trl") if "extra ==" not in line]
+    assert not [line for line in required if line.startswith(("vllm", "deepspeed", "bitsandbytes", "wandb"))]
+    assert any(line.startswith("datasets>=4.7") for line in required)

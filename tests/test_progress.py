@@ -98,3 +98,29 @@ def test_the_picture_of_a_run_is_drawn_and_an_empty_one_has_none(make_trainer, t
     make_trainer(callbacks=[MetricsFile()]).train()
     picture = draw_run(tmp_path / "run")
     assert picture.read_bytes().startswith(b"\x89PNG") and picture.stat().st_size > 10_000
+
+
+def test_a_disk_that_refuses_ends_the_metrics_with_one_warning_and_not_the_run(make_trainer, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "metrics.jsonl").mkdir()  # a folder where the file should be
+    trainer = make_trainer(callbacks=[MetricsFile()])
+    with pytest.warns(UserWarning, match="metrics.jsonl ends here and training goes on") as caught:
+        trainer.train()
+    assert trainer.state.global_step == 2
+    assert len([warning for warning in caught if "ends here" in str(warning.message)]) == 1
+
+
+def test_a_tracker_that_raises_stops_the_run_with_where_to_go_on(make_trainer):
+    class Tracker(TrainerCallback):
+        def on_log(self, args, state, control, **kwargs):
+            if state.global_step == 2:
+                raise ConnectionError("the tracker is gone")
+
+    trainer = make_trainer(callbacks=[Tracker()], save_strategy="steps", save_steps=1)
+    with pytest.raises(ConnectionError) as caught:
+        trainer.train()
+    (note,) = caught.value.__notes__
+    assert (
+        note.startswith("Training stopped after step 2; resume_from_checkpoint=True goes on from")
+        and "checkpoint-1" in note
+    )
