@@ -16,8 +16,12 @@ def train(trainer):
     return read_token_log(trainer.args.output_dir).to_pandas()
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("extra", ["plain", "lora", "bf16", "checkpointing"])
+@pytest.mark.parametrize(
+    ("shape", "extra"),
+    [(shape, "plain") for shape in SHAPES]
+    + [("accumulation", extra) for extra in ("lora", "bf16", "checkpointing")]
+    + [("one micro-batch", "lora")],
+)
 def test_logging_and_statistics_change_no_weight(make_trainer, tmp_path, shape, extra):
     settings = {
         "plain": {},

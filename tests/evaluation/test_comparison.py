@@ -28,6 +28,7 @@ def test_pairing_sees_what_separate_intervals_do_not():
     assert (row["first"], row["second"], row["problems"]) == (0.375, 0.625, 40)
 
 
+@pytest.mark.slow
 def test_two_runs_of_one_policy_differ_by_noise_95_percent_of_the_time():
     rng = np.random.default_rng(0)
     rates = rng.random(80)

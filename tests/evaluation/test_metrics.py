@@ -70,6 +70,7 @@ def test_interval_agrees_with_the_binomial():
     )
 
 
+@pytest.mark.slow
 def test_interval_covers_a_known_rate_95_percent_of_the_time():
     rng = np.random.default_rng(1)
     ends = [interval([(rng.random(60) < 0.4).astype(float)]) for _ in range(200)]
