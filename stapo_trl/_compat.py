@@ -9,7 +9,7 @@ signature does not show.
 import inspect
 import sys
 import warnings
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
 
 TESTED_TRL = ">=1.16,<1.17"
@@ -57,9 +57,13 @@ def check_environment(uses_peft: bool) -> None:
     """
     for name in ("accelerate", "datasets", "peft", "pyarrow", "transformers", "trl"):
         loaded = getattr(sys.modules.get(name), "__version__", None)
-        if loaded is not None and loaded != version(name):
+        try:
+            installed = version(name)
+        except PackageNotFoundError:  # on the path, but not installed
+            continue
+        if loaded is not None and loaded != installed:
             warnings.warn(
-                f"{name} {loaded} was imported before {version(name)} was installed: restart the session (in Colab: "
+                f"{name} {loaded} was imported before {installed} was installed: restart the session (in Colab: "
                 "Runtime > Restart session), or the two get mixed."
             )
     if uses_peft:

@@ -1,6 +1,7 @@
 """What [`STAPOTrainer`] refuses before its first step: data that could only fail, or train on nothing, later."""
 
 import inspect
+import math
 from collections.abc import Callable
 
 from datasets import Dataset, IterableDataset
@@ -105,7 +106,7 @@ def check_policy(model: PreTrainedModel, processing_class, dataset: Dataset | It
             "`PeftModel.from_pretrained(..., is_trainable=True)`, or give a `peft_config`."
         )
     tokenizer = getattr(processing_class, "tokenizer", processing_class)
-    num_embeddings = model.get_input_embeddings().num_embeddings
+    num_embeddings = getattr(model.get_input_embeddings(), "num_embeddings", math.inf)
     # Tokens that were added and never trained may have no embedding (Gemma 3): only those that are used count
     highest = max(tokenizer.vocab_size - 1, tokenizer.eos_token_id or 0, tokenizer.pad_token_id or 0)
     if highest >= num_embeddings:
@@ -113,7 +114,7 @@ def check_policy(model: PreTrainedModel, processing_class, dataset: Dataset | It
             f"The tokenizer has token ids up to {highest}, but the model has only {num_embeddings} embeddings: give the "
             "model's own tokenizer as `processing_class`, or resize the model's embeddings."
         )
-    if isinstance(dataset, Dataset) and isinstance(dataset[0]["prompt"], list):
+    if isinstance(dataset, Dataset) and isinstance(dataset[0].get("prompt"), list):
         if getattr(processing_class, "chat_template", None) is None:
             raise ValueError(
                 "The prompts are chats, but the tokenizer has no chat template: use prompts of plain text "
