@@ -40,7 +40,13 @@ from .stapo_trainer import STAPOTrainer
 
 
 EMBEDDED = "embedded/arithmetic"  # the name of both the model and the data of the embedded recipe
-REWARDS = ["math_accuracy_reward", "strict_math_accuracy_reward", "boxed_format_reward", "think_format_reward"]
+REWARDS = [
+    "math_accuracy_reward",
+    "strict_math_accuracy_reward",
+    "boxed_format_reward",
+    "think_format_reward",
+    "reasoning_gym_reward",
+]
 
 
 @dataclass

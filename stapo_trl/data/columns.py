@@ -47,14 +47,9 @@ class Columns:
     worked: Path | None = None
 
     @property
-    def paths(self) -> tuple[Path, ...]:
-        """All paths that there are."""
-        return tuple(filter(None, (self.problem, self.gold, self.worked)))
-
-    @property
     def tops(self) -> list[str]:
         """The columns of the table that are read."""
-        return list(dict.fromkeys(path[0] for path in self.paths))
+        return list(dict.fromkeys(path[0] for path in (self.problem, self.gold, self.worked) if path))
 
 
 def find_columns(features: Mapping, row: Mapping, mapping: Mapping[str, str] | None = None) -> Columns:

@@ -10,7 +10,7 @@ from datasets import Dataset, Features, IterableDataset, List, Value
 from tqdm.auto import tqdm
 
 from ..rewards import grade
-from .columns import Columns, find_columns, value_at
+from .columns import Columns, find_columns
 from .identity import fingerprint
 from .prompt import BOXED_INSTRUCTION, PromptFormat, bare_problem, check_format, format_prompt
 from .rows import Row, read_row
@@ -69,12 +69,18 @@ def load_problems(
     ```
     """
     check_format(prompt_format)
+    if isinstance(rows, dict):
+        raise ValueError(f"`rows` is one split of a data set, got all of {list(rows)}.")
     if unusable not in ("raise", "drop"):
         raise ValueError(f"`unusable` must be 'raise' or 'drop', got {unusable!r}.")
+    rows = rows.with_format(None)
     first = next(iter(rows), None)
     if first is None:
         raise ValueError(f"{source} has no rows.")
     found = find_columns(rows.features or {}, first, columns)
+    top = found.gold[0]
+    if getattr((rows.features or {}).get(top), "dtype", None) == "float32":
+        rows = rows.cast_column(top, Value("string"))  # else 0.1 comes out as 0.10000000149011612
     settings = {
         "source": source,
         "columns": found,
@@ -166,15 +172,15 @@ def survey_rows(rows: Dataset, columns: Columns) -> Survey:
     rows = rows.select_columns(columns.tops)
     # Exact copies first, by 64 bits a row: DAPO's file has a hundred of each, and normalising takes longer
     hashes = np.empty(len(rows), dtype=np.int64)
-    for number, row in enumerate(_iterate(rows, "Looking for copies")):
-        hashes[number] = hash(tuple(_frozen(value_at(row, path)) for path in columns.paths))
+    for number, values in enumerate(_iterate(rows, "Looking for copies")):
+        hashes[number] = hash(tuple(map(_frozen, values)))
     numbers = np.sort(np.unique(hashes, return_index=True)[1])
 
     first: dict[str, tuple[int, str]] = {}  # fingerprint: number of the first row, its gold
     other_golds: dict[str, set[str]] = {}
-    for number, row in zip(numbers.tolist(), _iterate(rows.select(numbers), "Reading golds"), strict=True):
+    for number, values in zip(numbers.tolist(), _iterate(rows.select(numbers), "Reading golds"), strict=True):
         try:
-            found = read_row(row, columns)
+            found = read_row(dict(zip(columns.tops, values, strict=True)), columns)
         except ValueError as flaw:
             survey.flaws[number] = str(flaw)
             continue
@@ -241,10 +247,10 @@ def _frozen(value: object) -> Hashable:
     return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
-def _iterate(rows: Dataset, title: str) -> Iterator[dict]:
-    """The rows, with a bar on a terminal."""
+def _iterate(rows: Dataset, title: str) -> Iterator[tuple]:
+    """The values of each row, with a bar on a terminal."""
     with tqdm(total=len(rows), desc=title, unit=" rows", disable=None) as bar:
         for batch in rows.iter(1000):
             values = list(zip(*batch.values(), strict=True))
-            yield from (dict(zip(batch, row, strict=True)) for row in values)
+            yield from values
             bar.update(len(values))

@@ -1,9 +1,10 @@
 """Rows of any shape become distinct problems with usable golds, in order; what was left out is told."""
 
+import json
 import logging
 
 import pytest
-from datasets import Dataset, IterableDataset
+from datasets import Dataset, DatasetDict, Features, IterableDataset, Value
 
 from stapo_trl import STAPOConfig, preflight
 from stapo_trl.data import load_local, load_problems
@@ -142,6 +143,43 @@ def test_chats_keep_their_system_message_and_ask_one_question():
         load([{"prompt": [user, user], "answer": "2"}])
 
 
+@pytest.mark.parametrize("format", ["numpy", "torch", "pandas", "arrow"])
+def test_the_format_of_the_rows_does_not_matter(format):
+    rows = Dataset.from_list([{"question": "a?", "answer": 27.0}, {"question": "b?", "answer": 0.5}])
+    expected = list(load_problems(rows, "made"))
+    assert list(load_problems(rows.with_format(format), "made")) == expected and expected[0]["solution"] == "27"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("streaming", [False, True])
+def test_short_floats_keep_the_digits_they_were_written_with(dtype, streaming):
+    features = Features(question=Value("string"), answer=Value(dtype))
+    rows = Dataset.from_dict({"question": ["a?", "b?"], "answer": [27.0, 0.1]}, features=features)
+    problems = load_problems(rows.to_iterable_dataset() if streaming else rows, "made")
+    assert [row["solution"] for row in problems] == ["27", "0.1"]
+
+
+def test_half_a_character_makes_a_row_unusable(tmp_path):
+    file = tmp_path / "made.jsonl"
+    file.write_text('{"question": "a\\ud800?", "answer": "1"}\n{"question": "b?", "answer": "2"}\n')
+    with pytest.raises(ValueError, match="row 0: 'utf-8' codec can't encode character"):
+        load_local(file)
+    assert load_local(file, unusable="drop")["solution"][:] == ["2"]
+    file.write_bytes('{"question": "é?", "answer": "1"}\n'.encode("latin-1"))
+    with pytest.raises(ValueError, match="made.jsonl is not UTF-8"):
+        load_local(file)
+
+
+def test_a_csv_with_json_in_its_columns_is_opened(tmp_path):
+    row = {
+        "prompt": json.dumps([{"role": "user", "content": "a?"}]),
+        "reward_model": json.dumps({"ground_truth": "025"}),
+    }
+    Dataset.from_list([row, row]).to_csv(tmp_path / "made.csv")
+    problems = load_local(tmp_path / "made.csv", instruction=None)
+    assert problems["prompt"][:] == [[{"role": "user", "content": "a?"}]] and problems["solution"][:] == ["025"]
+
+
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("as_list", [False, True])
 def test_mixed_types_of_golds_in_json_come_out_exactly(tmp_path, as_list, streaming):
@@ -205,5 +243,7 @@ def test_the_rows_train_with_the_accuracy_reward(make):
 def test_settings_are_checked_before_any_row_is_read():
     with pytest.raises(ValueError, match="`prompt_format` must be one of"):
         load_problems(None, "made", prompt_format="text")
+    with pytest.raises(ValueError, match="one split of a data set, got all of .'train'."):
+        load_problems(DatasetDict(train=Dataset.from_list(BAD)), "made")
     with pytest.raises(ValueError, match="`unusable` must be 'raise' or 'drop', got 'keep'"):
         load_problems(None, "made", unusable="keep")
