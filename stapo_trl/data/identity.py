@@ -55,4 +55,4 @@ def fingerprint(problem: str) -> str:
     True
     ```
     """
-    return hashlib.blake2b(normalise(bare_problem(problem)).encode(errors="replace"), digest_size=8).hexdigest()
+    return hashlib.blake2b(normalise(bare_problem(problem)).encode(), digest_size=8).hexdigest()

@@ -62,18 +62,20 @@ def read_objects(path: Path) -> Iterator[dict]:
         `ValueError`: naming a line that is not a JSON object.
     """
     with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig") as file:
-        start = file.read(100).lstrip()
-        file.seek(0)
-        if start.startswith("["):
-            rows, unit = _loads(file.read(), str(path)), "item"
-            numbered = enumerate(rows)
-        else:
-            unit = "line"
-            numbered = ((n, _loads(line, f"{path}, line {n},")) for n, line in enumerate(file, 1) if line.strip())
-        for number, row in numbered:
-            if not isinstance(row, dict):
-                raise ValueError(f"{path}, {unit} {number}, is not a JSON object with the columns of a row.")
-            yield row
+        try:
+            start = file.read(100).lstrip()
+            file.seek(0)
+            if start.startswith("["):
+                unit, numbered = "item", enumerate(_loads(file.read(), str(path)))
+            else:
+                lines = ((number, line) for number, line in enumerate(file, 1) if line.strip())
+                unit, numbered = "line", ((number, _loads(line, f"{path}, line {number},")) for number, line in lines)
+            for number, row in numbered:
+                if not isinstance(row, dict):
+                    raise ValueError(f"{path}, {unit} {number}, is not a JSON object with the columns of a row.")
+                yield row
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path} is not UTF-8: {error}.") from error
 
 
 def _loads(text: str, where: str):

@@ -79,7 +79,7 @@ def load_problems(
         raise ValueError(f"{source} has no rows.")
     found = find_columns(rows.features or {}, first, columns)
     top = found.gold[0]
-    if getattr((rows.features or {}).get(top), "dtype", None) in ("float16", "float32"):
+    if getattr((rows.features or {}).get(top), "dtype", None) == "float32":
         rows = rows.cast_column(top, Value("string"))  # else 0.1 comes out as 0.10000000149011612
     settings = {
         "source": source,

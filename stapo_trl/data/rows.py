@@ -59,12 +59,14 @@ def read_row(row: Mapping, columns: Columns) -> Row:
     """
     system, problem = question(value_at(row, columns.problem))
     try:
-        return Row(problem, gold_text(value_at(row, columns.gold)), system)
+        solution = gold_text(value_at(row, columns.gold))
     except ValueError:
         worked = value_at(row, columns.worked) if columns.worked else None
-        if isinstance(worked, str) and MARKED.search(worked):
-            return Row(problem, gold_text(worked), system)
-        raise
+        if not isinstance(worked, str) or not MARKED.search(worked):
+            raise
+        solution = gold_text(worked)
+    f"{system}{problem}{solution}".encode()  # half a character, as in "\ud800", is a ValueError here, not in Arrow
+    return Row(problem, solution, system)
 
 
 def question(prompt: object) -> tuple[str | None, str]:

@@ -4,7 +4,7 @@ import json
 import logging
 
 import pytest
-from datasets import Dataset, DatasetDict, IterableDataset
+from datasets import Dataset, DatasetDict, Features, IterableDataset, Value
 
 from stapo_trl import STAPOConfig, preflight
 from stapo_trl.data import load_local, load_problems
@@ -141,6 +141,33 @@ def test_chats_keep_their_system_message_and_ask_one_question():
     assert problems[0]["prompt"] == "1+1?\n" + THINK_INSTRUCTION
     with pytest.raises(ValueError, match="row 0: the chat asks 2 questions"):
         load([{"prompt": [user, user], "answer": "2"}])
+
+
+@pytest.mark.parametrize("format", ["numpy", "torch", "pandas", "arrow"])
+def test_the_format_of_the_rows_does_not_matter(format):
+    rows = Dataset.from_list([{"question": "a?", "answer": 27.0}, {"question": "b?", "answer": 0.5}])
+    expected = list(load_problems(rows, "made"))
+    assert list(load_problems(rows.with_format(format), "made")) == expected and expected[0]["solution"] == "27"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("streaming", [False, True])
+def test_short_floats_keep_the_digits_they_were_written_with(dtype, streaming):
+    features = Features(question=Value("string"), answer=Value(dtype))
+    rows = Dataset.from_dict({"question": ["a?", "b?"], "answer": [27.0, 0.1]}, features=features)
+    problems = load_problems(rows.to_iterable_dataset() if streaming else rows, "made")
+    assert [row["solution"] for row in problems] == ["27", "0.1"]
+
+
+def test_half_a_character_makes_a_row_unusable(tmp_path):
+    file = tmp_path / "made.jsonl"
+    file.write_text('{"question": "a\\ud800?", "answer": "1"}\n{"question": "b?", "answer": "2"}\n')
+    with pytest.raises(ValueError, match="row 0: 'utf-8' codec can't encode character"):
+        load_local(file)
+    assert load_local(file, unusable="drop")["solution"][:] == ["2"]
+    file.write_bytes('{"question": "é?", "answer": "1"}\n'.encode("latin-1"))
+    with pytest.raises(ValueError, match="made.jsonl is not UTF-8"):
+        load_local(file)
 
 
 def test_a_csv_with_json_in_its_columns_is_opened(tmp_path):
