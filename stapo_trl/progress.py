@@ -6,6 +6,8 @@ import signal
 import warnings
 from pathlib import Path
 
+import torch
+from accelerate.utils import reduce
 from datasets import Dataset
 from tqdm.auto import tqdm
 from transformers import TrainerCallback
@@ -52,8 +54,8 @@ class MetricsFile(TrainerCallback):
     """
     Writes every log entry to `metrics.jsonl` in the run's folder, one JSON object a line.
 
-    A resumed run drops the lines after its checkpoint, so that each step stands in the file once. A disk that refuses ends
-    the file with a warning, not the run.
+    A resumed run begins with the entries that its checkpoint holds, so that each step stands in the file once. A disk
+    that refuses ends the file with a warning, not the run.
     """
 
     path = None
@@ -64,10 +66,8 @@ class MetricsFile(TrainerCallback):
         self.path = Path(args.output_dir) / "metrics.jsonl"
         unfinished = self.path.with_suffix(".tmp")
         try:
-            entries = [entry for entry in read_metrics(self.path) if entry["step"] <= state.global_step]
-            kept = [json.dumps(entry) + "\n" for entry in entries]
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            unfinished.write_text("".join(kept) if state.global_step > 0 else "")
+            unfinished.write_text("".join(to_line(entry["step"], entry) for entry in state.log_history))
             os.replace(unfinished, self.path)
         except OSError as error:
             self._give_up(error)
@@ -76,13 +76,17 @@ class MetricsFile(TrainerCallback):
         if self.path is not None:
             try:
                 with open(self.path, "a") as file:
-                    file.write(json.dumps({"step": state.global_step} | logs) + "\n")
+                    file.write(to_line(state.global_step, logs))
             except OSError as error:
                 self._give_up(error)
 
     def _give_up(self, error: OSError) -> None:
         warnings.warn(f"{self.path} ends here and training goes on, as it cannot be written: {error}.")
         self.path = None
+
+
+def to_line(step: int, logs: dict) -> str:
+    return json.dumps({"step": step} | logs) + "\n"
 
 
 def read_metrics(path: str | Path) -> list[dict]:
@@ -130,7 +134,11 @@ class HeldOutAccuracy(TrainerCallback):
 
 
 class StopOnInterrupt(TrainerCallback):
-    """On the first Ctrl-C or SIGTERM, ends the step that is running and saves a checkpoint; the second one kills."""
+    """
+    On the first Ctrl-C or SIGTERM, ends the step that is running and saves a checkpoint; the second one kills.
+
+    The signal reaches the processes at different moments, so they ask each other: all end after the same step.
+    """
 
     stopped = False
 
@@ -142,6 +150,7 @@ class StopOnInterrupt(TrainerCallback):
         signal.signal(number, self.handlers[number])
 
     def on_step_end(self, args, state, control, **kwargs):
+        self.stopped = reduce(torch.tensor(float(self.stopped), device=args.device)).item() > 0
         if self.stopped:
             control.should_save = True
             control.should_training_stop = True

@@ -6,6 +6,7 @@ epoch in the order of the first. A run that is killed while it saves leaves a fo
 """
 
 import json
+import shutil
 import warnings
 from pathlib import Path
 
@@ -36,6 +37,16 @@ def read_state(checkpoint: str | Path) -> dict | None:
         return None
 
 
+def list_checkpoints(output_dir: str | Path) -> list[Path]:
+    """Folders of the checkpoints in a run's folder, complete or not, the latest step first."""
+    steps = {}
+    for folder in Path(output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
+        number = folder.name.removeprefix(f"{PREFIX_CHECKPOINT_DIR}-")
+        if number.isdecimal():
+            steps[int(number)] = folder
+    return [steps[step] for step in sorted(steps, reverse=True)]
+
+
 def last_complete_checkpoint(output_dir: str | Path) -> str | None:
     """
     The latest checkpoint of a run that was saved to its end.
@@ -47,21 +58,16 @@ def last_complete_checkpoint(output_dir: str | Path) -> str | None:
     Returns:
         `str`, *optional*: the folder of the checkpoint.
     """
-    steps = {}
-    for folder in Path(output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
-        number = folder.name.removeprefix(f"{PREFIX_CHECKPOINT_DIR}-")
-        if number.isdecimal():
-            steps[int(number)] = folder
-    return next((str(steps[step]) for step in sorted(steps, reverse=True) if read_state(steps[step])), None)
+    return next((str(folder) for folder in list_checkpoints(output_dir) if read_state(folder)), None)
 
 
 class ExactResume:
     """
     Mixin of [`~trl.GRPOTrainer`] that continues a run bit for bit where its checkpoint left it.
 
-    The rest of the generation batch is saved per process, beside its random state (`generation_0.pt`, some megabytes
-    at most). With another number of processes, or other batch sizes, it is dropped with a warning, and new completions
-    are drawn as in GRPOTrainer.
+    The rest of the generation batch, and what was measured since the last log, are saved per process beside its random
+    state (`generation_0.pt`, some megabytes at most). With another number of processes, or other batch sizes, they are
+    dropped with a warning, and new completions are drawn as in GRPOTrainer.
     """
 
     _epochs_trained = 0
@@ -103,9 +109,16 @@ class ExactResume:
 
     def _save_checkpoint(self, model, trial):
         if self.args.should_save:
-            # Not complete from here on, if a former run left a checkpoint of this name
-            folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-            (folder / TRAINER_STATE_NAME).unlink(missing_ok=True)
+            run_dir = Path(self._get_output_dir(trial=trial))
+            own = run_dir / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+            (own / TRAINER_STATE_NAME).unlink(missing_ok=True)  # not complete from here on, if a former run left one
+            if self.args.save_total_limit:
+                # The ones that killed runs left would count, and could outlive the last complete one
+                for folder in list_checkpoints(run_dir):
+                    if folder != own and read_state(folder) is None:
+                        shutil.rmtree(folder, ignore_errors=True)
+        if self.token_log is not None:
+            self.token_log.write()
         super()._save_checkpoint(model, trial)
 
     def _save_rng_state(self, output_dir: str) -> None:
@@ -116,6 +129,11 @@ class ExactResume:
             "step": self._step,
             "inputs": self._buffered_inputs if is_inside else None,
             "silenced_token_ids": dict(self.silenced_token_ids),
+            "num_nonfinite_steps": self._num_nonfinite_steps,
+            # Of the steps since the last log, which the next one averages
+            "metrics": {name: [float(value) for value in values] for name, values in self._metrics["train"].items()},
+            "loss": self._tr_loss,
+            "last_logged": self._globalstep_last_logged,
         }
         torch.save(state, self._generation_file(output_dir))
         self.accelerator.wait_for_everyone()  # the file that makes it complete follows
@@ -133,6 +151,10 @@ class ExactResume:
             self._step = state["step"]
             self._buffered_inputs = send_to_device(state["inputs"], self.accelerator.device)
             self.silenced_token_ids.update(state["silenced_token_ids"])
+            self._num_nonfinite_steps = state["num_nonfinite_steps"]
+            self._metrics["train"].update(state["metrics"])
+            self._tr_loss = state["loss"].to(self.args.device)
+            self._globalstep_last_logged = state["last_logged"]
         elif self.is_world_process_zero():
             found = "no generation batch" if state is None else f"a generation batch of {state['layout']}"
             warnings.warn(

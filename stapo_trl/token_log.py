@@ -63,8 +63,8 @@ SCHEMAS = {"tokens": TOKENS, "completions": COMPLETIONS}
 
 class TokenLog(TrainerCallback):
     """
-    Writes the token log of one process. As a callback it closes a shard with each checkpoint, so that a resumed run
-    can drop what it is going to do again.
+    Writes the token log of one process. The trainer closes a shard before each checkpoint is complete, so that a
+    resumed run has every row before it, and as a callback drops what it is going to do again.
 
     Args:
         run_dir (`str` or `Path`):
@@ -131,9 +131,6 @@ class TokenLog(TrainerCallback):
             for path in list_shards(self.folder):
                 if first_step(path) > state.global_step:
                     path.unlink(missing_ok=True)
-
-    def on_save(self, args, state, control, **kwargs):
-        self.write()
 
     def on_train_end(self, args, state, control, **kwargs):
         self.write()

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
+from toys import read_records
 
 from stapo_trl import cli, train, warm_start
 from stapo_trl.heldout import Accuracy
@@ -104,7 +105,8 @@ def main(folder: Path) -> None:
     assert whole.keys() == killed.keys() and all(torch.equal(whole[name], killed[name]) for name in whole)
     before = build_model().state_dict()
     assert not any(torch.equal(whole[name], before[name]) for name in whole)
-    print("the same weights")
+    assert read_records(folder / "whole") == read_records(folder / "killed")
+    print("the same weights, metrics and token log")
 
 
 if __name__ == "__main__":

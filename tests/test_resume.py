@@ -1,6 +1,7 @@
 """A run that was stopped goes on as if it had not been, whatever stopped it and wherever."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -8,12 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 from peft import LoraConfig
-from toys import weights
+from toys import read_records, weights
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from stapo_trl.data.arithmetic import load_arithmetic
+from stapo_trl.progress import MetricsFile
 from stapo_trl.resume import last_complete_checkpoint
+from stapo_trl.token_log import read_token_log
 
 
 RUNS = {
@@ -48,15 +51,45 @@ RUNS = {
 @pytest.mark.parametrize("run", RUNS)
 def test_a_resumed_run_equals_an_uninterrupted_one_from_every_checkpoint(make_trainer, tmp_path, run):
     settings = RUNS[run] | {"max_steps": 5, "save_strategy": "steps", "save_steps": 1}
-    whole = make_trainer(**settings)
+    settings |= {"logging_steps": 2, "token_stats_steps": 2}  # every other checkpoint falls between two logs
+    whole = make_trainer(**settings, callbacks=[MetricsFile()])
     whole.train()
     assert len(whole.silenced_token_ids) > 0
+    records = read_records(tmp_path / "run")
     for step in range(1, 5):
+        shutil.copytree(tmp_path / "run", tmp_path / "resumed")
         # Other weights to begin with, except under an adapter, which is all that a checkpoint then holds
-        resumed = make_trainer(**settings | {"save_strategy": "no"}, seed=int("peft_config" not in settings))
+        changes = {"seed": int("peft_config" not in settings), "callbacks": [MetricsFile()]}
+        resumed = make_trainer(output_dir=str(tmp_path / "resumed"), **settings | changes)
         resumed.train(resume_from_checkpoint=str(tmp_path / "run" / f"checkpoint-{step}"))
         torch.testing.assert_close(weights(resumed), weights(whole), rtol=0, atol=0)
         assert resumed.silenced_token_ids == whole.silenced_token_ids
+        assert read_records(tmp_path / "resumed") == records
+        shutil.rmtree(tmp_path / "resumed")
+
+
+def test_steps_left_out_are_counted_on(make_trainer, tmp_path):
+    def make():
+        trainer = make_trainer(max_steps=2, save_strategy="steps", save_steps=1, on_nonfinite="skip")
+        compute_loss = trainer.compute_loss
+        trainer.compute_loss = lambda *args, **kwargs: compute_loss(*args, **kwargs) * torch.nan
+        return trainer
+
+    make().train()
+    resumed = make()
+    with pytest.warns(UserWarning, match="step 2 is not finite"):
+        resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-1"))
+    counts = [entry["s2t/nonfinite_steps"] for entry in resumed.state.log_history if "s2t/nonfinite_steps" in entry]
+    assert counts == [1, 2]
+
+
+def test_saving_does_not_change_a_run_of_grpo(make_trainer):
+    settings = RUNS["two steps per generation"] | {"max_steps": 4}
+    grpo = make_trainer(GRPOTrainer, GRPOConfig, **settings)
+    grpo.train()
+    off = make_trainer(**settings, s2t_prob_threshold=0.0, save_strategy="steps", save_steps=1)
+    off.train()
+    torch.testing.assert_close(weights(off), weights(grpo), rtol=0, atol=0)
 
 
 def test_grpo_trainer_does_not_resume_exactly_inside_a_generation(make_trainer, tmp_path):
@@ -143,6 +176,23 @@ def test_an_unfinished_checkpoint_is_refused_by_name(run_of_three, tmp_path):
         make(output_dir=str(tmp_path / "elsewhere")).train(resume_from_checkpoint=True)
 
 
+def test_an_unfinished_checkpoint_never_costs_the_last_complete_one(run_of_three):
+    run, make = run_of_three
+    (run / "checkpoint-3" / "trainer_state.json").unlink()
+    (run / "checkpoint-7").mkdir()
+    trainer = make(save_total_limit=1)
+    seen, save_model = [], trainer.save_model
+
+    def look_and_save(*args, **kwargs):
+        seen.append(last_complete_checkpoint(run))
+        save_model(*args, **kwargs)
+
+    trainer.save_model = look_and_save
+    trainer.train(resume_from_checkpoint=True)
+    assert seen == [str(run / "checkpoint-2"), str(run / "checkpoint-3")]
+    assert [folder.name for folder in run.glob("checkpoint-*")] == ["checkpoint-4"]
+
+
 def test_a_checkpoint_is_not_complete_while_it_is_written_again(run_of_three, monkeypatch):
     run, make = run_of_three
     seen = []
@@ -157,6 +207,20 @@ def test_a_checkpoint_is_not_complete_while_it_is_written_again(run_of_three, mo
     assert seen == [str(run / "checkpoint-1")]
 
 
+def test_a_run_killed_right_after_its_checkpoint_was_complete_keeps_its_token_log(make_trainer, tmp_path):
+    class Killed(TrainerCallback):
+        def on_save(self, args, state, control, **kwargs):
+            raise KeyboardInterrupt
+
+    settings = {"max_steps": 2, "save_strategy": "steps", "save_steps": 2}
+    trainer = make_trainer(**settings)
+    trainer.callback_handler.callbacks.insert(0, Killed())  # before any other callback hears of the checkpoint
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+    assert last_complete_checkpoint(tmp_path / "run") == str(tmp_path / "run" / "checkpoint-2")
+    assert set(read_token_log(tmp_path / "run")["step"].to_pylist()) == {1, 2}
+
+
 def test_every_file_is_written_before_the_state_that_makes_it_complete(run_of_three):
     run, _ = run_of_three
     times = {file.name: file.stat().st_mtime_ns for file in (run / "checkpoint-3").iterdir()}
@@ -164,10 +228,19 @@ def test_every_file_is_written_before_the_state_that_makes_it_complete(run_of_th
     assert max(times, key=times.get) == "trainer_state.json"
 
 
+def test_a_checkpoint_of_the_model_alone_goes_on_with_a_warning(make_trainer):
+    settings = {"max_steps": 2, "save_strategy": "steps", "save_steps": 1, "save_only_model": True}
+    make_trainer(**settings).train()
+    resumed = make_trainer(**settings | {"max_steps": 3})
+    with pytest.warns(UserWarning, match="holds no generation batch.*not the continuation"):
+        resumed.train(resume_from_checkpoint=True)
+    assert resumed.state.global_step == 3
+
+
 # ---- Faults ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("file", ["optimizer.pt", "scheduler.pt", "rng_state.pth", "generation_0.pt"])
+@pytest.mark.parametrize("file", ["config.json", "optimizer.pt", "scheduler.pt", "rng_state.pth", "generation_0.pt"])
 def test_a_full_disk_stops_with_a_sentence_and_leaves_the_last_checkpoint_whole(make_trainer, tmp_path, file):
     settings = {"max_steps": 3, "save_strategy": "steps", "save_steps": 1}
     whole = make_trainer(**settings | {"save_strategy": "no"})
@@ -188,19 +261,12 @@ def test_a_full_disk_stops_with_a_sentence_and_leaves_the_last_checkpoint_whole(
     torch.testing.assert_close(weights(resumed), weights(whole), rtol=0, atol=0)
 
 
-def test_a_tracker_that_raises_stops_with_a_sentence_and_damages_nothing(make_trainer):
-    class Tracker(TrainerCallback):
-        def on_log(self, args, state, control, **kwargs):
-            if state.global_step == 2:
-                raise ConnectionError("the tracker is down")
-
-    settings = {"max_steps": 3, "save_strategy": "steps", "save_steps": 1}
-    with pytest.raises(ConnectionError, match="tracker is down") as error:
-        make_trainer(**settings, callbacks=[Tracker()]).train()
-    assert "goes on from" in error.value.__notes__[0] and "checkpoint-1" in error.value.__notes__[0]
-    resumed = make_trainer(**settings)
-    resumed.train(resume_from_checkpoint=True)
-    assert resumed.state.global_step == 3
+def test_a_file_in_the_place_of_a_checkpoint_stops_with_a_sentence(make_trainer, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "checkpoint-2").write_text("no folder")
+    with pytest.raises(OSError, match="checkpoint-2") as error:
+        make_trainer(max_steps=3, save_strategy="steps", save_steps=1).train()
+    assert error.value.__notes__[0].endswith(f"goes on from {tmp_path}/run/checkpoint-1.")
 
 
 @pytest.mark.slow
@@ -209,4 +275,4 @@ def test_a_recipe_killed_again_and_again_ends_as_one_that_was_left_alone(tmp_pat
     command = [sys.executable, str(script), str(tmp_path)]
     process = subprocess.run(command, capture_output=True, text=True, timeout=280, env={**os.environ, "CI": "1"})
     assert process.returncode == 0, process.stdout[-3000:] + process.stderr[-6000:]
-    assert "the same weights" in process.stdout
+    assert "the same weights, metrics and token log" in process.stdout

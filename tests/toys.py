@@ -1,10 +1,13 @@
 """Small inputs and recorders that the tests of the trainer share."""
 
 import zlib
+from pathlib import Path
 
 import torch
 from trl import GRPOTrainer
 
+from stapo_trl.progress import read_metrics
+from stapo_trl.token_log import read_token_log
 from stapo_trl.warm_start import VOCABULARY
 
 
@@ -95,3 +98,14 @@ def record_silenced(trainer) -> list[tuple]:
 
 def weights(trainer):
     return {name: value.clone() for name, value in trainer.model.state_dict().items()}
+
+
+def read_records(run_dir) -> tuple:
+    """What a run wrote about itself, without how long it took: its metrics, logged tokens and completions."""
+    timing = ("step_time", "train_runtime", "train_samples_per_second", "train_steps_per_second")
+    left_out = (*timing, "train_loss")  # transformers averages it over the steps since the start of the process
+    metrics = [
+        {name: value for name, value in entry.items() if name not in left_out}
+        for entry in read_metrics(Path(run_dir) / "metrics.jsonl")
+    ]
+    return metrics, *(read_token_log(run_dir, name).to_pylist() for name in ("tokens", "completions"))

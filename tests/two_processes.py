@@ -22,6 +22,7 @@ from stapo_trl import STAPOConfig, STAPOTrainer  # noqa: E402
 from stapo_trl.collectives import gather_ragged, sum_over_processes  # noqa: E402
 from stapo_trl.data.arithmetic import load_arithmetic  # noqa: E402
 from stapo_trl.evaluation import BenchmarkCallback, SamplingSettings, evaluate  # noqa: E402
+from stapo_trl.progress import StopOnInterrupt
 from stapo_trl.token_log import read_token_log  # noqa: E402
 from stapo_trl.warm_start import build_model, build_tokenizer  # noqa: E402
 
@@ -185,6 +186,15 @@ def check_off(rank):
         torch.testing.assert_close(weights(stapo), weights(grpo), rtol=0, atol=0)
 
 
+def check_stop(rank):
+    """A signal that reaches one process between two steps ends both after the same one."""
+    stop = StopOnInterrupt()
+    trainer = make_trainer(callbacks=[stop], max_steps=3, save_strategy="steps", save_steps=100)
+    stop.stopped = rank == 1
+    trainer.train()
+    assert stop.stopped and trainer.state.global_step == 1
+
+
 def check_benchmark():
     """The processes share the samples of a benchmark, and each has the metrics of all of them."""
     problems, settings = {"sums": load_arithmetic("test", 5, num_terms=3)}, SamplingSettings(1.0, 1.0, 12)
@@ -221,6 +231,7 @@ if __name__ == "__main__":
         check_nonfinite(rank)
         check_ranks_without_candidates(rank)
         check_cut(sys.argv[2], rank)
+        check_stop(rank)
         check_benchmark()
         print(f"rank {rank}: all checks passed")
         dist.destroy_process_group()
