@@ -10,6 +10,7 @@ import pytest
 import torch
 from peft import LoraConfig
 from toys import make_inputs
+from transformers import Trainer
 from trl import GRPOConfig, GRPOTrainer
 
 from stapo_trl import _compat
@@ -168,3 +169,18 @@ def test_what_is_installed_by_default_needs_no_gpu_package():
     required = [line for line in importlib.metadata.requires("stapo-trl") if "extra ==" not in line]
     assert not [line for line in required if line.startswith(("vllm", "deepspeed", "bitsandbytes", "wandb"))]
     assert any(line.startswith("datasets>=4.7") for line in required)
+
+
+def test_the_random_state_is_loaded_after_the_first_batches_were_drawn_and_saved_before_the_trainers_state():
+    run_epoch, save = (inspect.getsource(getattr(Trainer, name)) for name in ("_run_epoch", "_save_checkpoint"))
+    assert run_epoch.index("self.get_batch_samples(") < run_epoch.rindex("self._load_rng_state(")
+    order = [save.index(call) for call in ("self.save_model(", "self._save_rng_state(", "TRAINER_STATE_NAME")]
+    assert order == sorted(order) and save.index("TRAINER_STATE_NAME") < save.index("rotate_checkpoints(")
+
+
+def test_the_loss_since_the_last_log_is_kept_where_it_is_restored():
+    log = inspect.getsource(Trainer._maybe_log_save_evaluate)
+    assert "self.state.global_step - self._globalstep_last_logged" in log
+    assert log.index("self.log(") < log.index("self._save_checkpoint(")
+    assert "self._tr_loss += tr_loss_step" in inspect.getsource(Trainer._run_epoch)
+    assert "self._metrics[mode]" in source("log")
