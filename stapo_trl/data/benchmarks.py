@@ -115,7 +115,7 @@ def load_benchmark(
     benchmark = _SETS[name]
     if path is not None:
         path = _find(Path(path), name)
-    config = benchmark.config if repo_id in (None, benchmark.repo_id) else None
+    config = benchmark.config if path is None and repo_id in (None, benchmark.repo_id) else None
     rows = open_rows(repo_id or benchmark.repo_id, path, config, revision, split, benchmark.split)
     numbers = [number for number, row in enumerate(rows) if _belongs(open_row(row), benchmark)]
     if not numbers:

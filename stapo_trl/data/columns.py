@@ -88,7 +88,7 @@ def find_columns(features: Mapping, row: Mapping, mapping: Mapping[str, str] | N
         if path is None:
             raise ValueError(
                 f"No column holds the {role}: seen are {_written(paths)}, wanted is one of {list(names)}, at the top or "
-                f"nested. Name it with columns={{{role!r}: '...'}}."
+                f"nested. Name it with columns={{{role!r}: '...'}}, or --{role}_column on the command line."
             )
     worked = None if "solution" in mapping else _first(paths, ("solution",))
     return Columns(problem, gold, worked if worked != gold else None)

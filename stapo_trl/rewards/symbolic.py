@@ -74,13 +74,13 @@ DEGREES = re.compile(r"(\d+(?:\.\d+)?|\\frac\{\d+\}\{\d+\}|[a-z])\^\\circ ?")
 WHOLE = re.compile(r"\\[lr]?(?:floor|ceil)|!|\\binom|\(-1\)\^|\\gcd|\\bmod|\\mod|\\pmod")
 
 
-@lru_cache(maxsize=256)
 def warm_up() -> None:
     """Reads the lessons, before the workers fork."""
     for lesson in LESSONS:
         read(lesson)
 
 
+@lru_cache(maxsize=256)
 def read(text: str) -> Basic | MatrixBase | None:
     """The sympy object that math-verify's parser makes of a normalised answer, floats exact, one kind of symbol.
 

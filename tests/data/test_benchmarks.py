@@ -129,6 +129,13 @@ def test_a_set_is_found_in_a_folder_by_its_usual_names(tmp_path, file):
         load_benchmark("minerva", path=tmp_path / "benchmarks")
 
 
+def test_a_folder_in_the_shape_of_a_repository_is_found(tmp_path):
+    file = tmp_path / "benchmarks/OlympiadBench/data/test-00000-of-00001.parquet"
+    file.parent.mkdir(parents=True)
+    Dataset.from_list([SHAPES[15][4]]).to_parquet(file)
+    assert load_benchmark("olympiadbench", path=tmp_path / "benchmarks")["solution"][:] == ["2n-2"]
+
+
 def test_a_row_without_a_gold_is_refused_by_its_number(tmp_path):
     rows = [{"problem": "p?", "answer": "1"}, {"problem": "q?", "answer": None}]
     Dataset.from_list(rows).to_parquet(tmp_path / "aime24.parquet")
