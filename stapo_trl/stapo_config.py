@@ -40,10 +40,10 @@ class STAPOConfig(GRPOConfig):
             Optimizer steps between two with statistics: gradient norm and entropy change by quadrant, and the most
             probable alternatives of logged tokens. At least 0; `0` takes none.
         on_nonfinite (`str`, *optional*, defaults to `"raise"`):
-            What happens to an optimizer step whose gradient is not finite, which would destroy every weight:
+            What happens to an optimizer step whose loss or gradient is not finite, which would destroy every weight:
             `"raise"` stops the run before it, `"skip"` leaves the step out, so that weights and optimizer stay as they
-            are, `"warn"` takes it. Under fp16 the loss scaler leaves such steps out, as always. With DeepSpeed, which
-            takes the step within its backward pass, `"skip"` is refused and `"raise"` comes after the step.
+            are, `"warn"` takes it (DeepSpeed leaves a step without a finite gradient out by itself). Under fp16 an
+            infinite gradient does not count: the loss scaler leaves such steps out, as always.
 
     Raises:
         `ValueError`: if one of these fields lies outside its range.
@@ -118,8 +118,8 @@ class STAPOConfig(GRPOConfig):
     on_nonfinite: str = field(
         default="raise",
         metadata={
-            "help": "What happens to an optimizer step whose gradient is not finite: 'raise' stops the run, 'skip' "
-            "leaves the step out, 'warn' takes it.",
+            "help": "What happens to an optimizer step whose loss or gradient is not finite: 'raise' stops the run, "
+            "'skip' leaves the step out, 'warn' takes it.",
             "choices": ["raise", "skip", "warn"],
         },
     )

@@ -31,7 +31,7 @@ from .collectives import sum_over_processes
 from .dropout import get_rng_state, has_dropout, replay
 from .fused_head import capture_sum_sq
 from .groups import have_spread
-from .nonfinite import handle_nonfinite_gradient
+from .nonfinite import FiniteSteps
 from .preflight import check_dataset, check_policy, check_reward_columns
 from .resume import ExactResume
 from .rewards import warn_if_void
@@ -53,7 +53,7 @@ class _Silencing(NamedTuple):
     is_last: bool  # of its window
 
 
-class STAPOTrainer(ExactResume, GRPOTrainer):
+class STAPOTrainer(ExactResume, FiniteSteps, GRPOTrainer):
     r"""
     Trainer for Spurious-Token-Aware Policy Optimization, [STAPO](https://huggingface.co/papers/2602.15620): GRPO in
     which improbable, low-entropy tokens of correct responses leave both the sum of the loss and its normaliser (fifth
@@ -140,7 +140,6 @@ class STAPOTrainer(ExactResume, GRPOTrainer):
         self._forward = None  # [] while a loss is computed, then [the result of its one forward]
         self._first_scores = None  # [] while completions are generated, then [TRL's scores of the old policy]
         self._forward_stats = []  # sums of each micro-batch of a window so far, for the metrics
-        self._num_nonfinite_steps = 0
         super().__init__(model, reward_funcs, args, train_dataset, *more, **kwargs)
         if args.fp16 and is_peft_model(self.model):
             # TRL casts the adapter of a quantised model to bf16, whose gradients the loss scaler of fp16 cannot read
@@ -148,11 +147,6 @@ class STAPOTrainer(ExactResume, GRPOTrainer):
                 parameter.data = parameter.data.float() if parameter.requires_grad else parameter.data
         is_own_rollout = kwargs.get("rollout_func") is not None
         check_policy(self.model, self.processing_class, None if is_own_rollout else train_dataset)
-        if self.is_deepspeed_enabled and self.on_nonfinite == "skip":
-            raise ValueError(
-                "`on_nonfinite='skip'` is not possible with DeepSpeed, which takes the step within its backward pass: "
-                "use 'raise' or 'warn'."
-            )
         self._has_dropout = has_dropout(self.model)
         self.token_log = None
         if self.silences and getattr(args, "log_tokens", True):
@@ -231,17 +225,6 @@ class STAPOTrainer(ExactResume, GRPOTrainer):
             compute_aux_loss=compute_aux_loss,
             **_image_inputs(inputs),
         )
-
-    def _get_grad_norm(self, model, grad_norm=None):
-        """Called once per optimizer step, after the backward passes of all processes and before the weights change."""
-        grad_norm = super()._get_grad_norm(model, grad_norm)
-        # Under fp16 such gradients belong to the search for a loss scale
-        if self.accelerator.scaler is None and handle_nonfinite_gradient(
-            model, grad_norm, self.on_nonfinite, self.state.global_step + 1
-        ):
-            self._num_nonfinite_steps += 1
-            self._record({"s2t/nonfinite_steps": self._num_nonfinite_steps})
-        return grad_norm
 
     # ---- The window -----------------------------------------------------------------------------------------------
 

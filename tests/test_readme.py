@@ -94,11 +94,11 @@ def test_ci_runs_the_commands():
 
 
 def test_every_option_and_metric_is_listed():
-    from stapo_trl import silencing, stapo_trainer
+    from stapo_trl import nonfinite, silencing, stapo_trainer
 
     for field in stapo_trl.STAPOConfig.__dataclass_fields__:
         if field not in GRPOConfig.__dataclass_fields__:
             assert f"`{field}`" in README
-    source = "".join(Path(module.__file__).read_text() for module in (silencing, stapo_trainer))
+    source = "".join(Path(module.__file__).read_text() for module in (nonfinite, silencing, stapo_trainer))
     logged = set(re.findall(r'"(s2t/\w+)"', source))
     assert logged == set(re.findall(r"`(s2t/\w+)`", README))

@@ -22,7 +22,7 @@ from stapo_trl import STAPOConfig, STAPOTrainer  # noqa: E402
 from stapo_trl.collectives import gather_ragged, sum_over_processes  # noqa: E402
 from stapo_trl.data.arithmetic import load_arithmetic  # noqa: E402
 from stapo_trl.evaluation import BenchmarkCallback, SamplingSettings, evaluate  # noqa: E402
-from stapo_trl.progress import StopOnInterrupt
+from stapo_trl.progress import StopOnInterrupt  # noqa: E402
 from stapo_trl.token_log import read_token_log  # noqa: E402
 from stapo_trl.warm_start import build_model, build_tokenizer  # noqa: E402
 
@@ -169,12 +169,17 @@ def check_ranks_without_candidates(rank):
 
 
 def check_nonfinite(rank):
-    """One rank's loss is not finite: both leave the step out, and no weight changes."""
-    trainer = make_trainer(on_nonfinite="skip", max_steps=1)
-    before, compute_loss = weights(trainer), trainer.compute_loss
-    trainer.compute_loss = lambda *args, **kwargs: compute_loss(*args, **kwargs) * (torch.nan if rank == 0 else 1.0)
-    trainer.train()
-    torch.testing.assert_close(weights(trainer), before, rtol=0, atol=0)
+    """The loss of one process is infinite with a finite gradient: both leave the step out, or both stop before it."""
+    for on_nonfinite in ("skip", "raise"):
+        trainer = make_trainer(on_nonfinite=on_nonfinite, max_steps=1)
+        before, compute_loss = weights(trainer), trainer._compute_loss
+        trainer._compute_loss = lambda *args, own=compute_loss: own(*args) + (torch.inf if rank == 0 else 0.0)
+        try:
+            trainer.train()
+            assert on_nonfinite == "skip"
+        except RuntimeError as error:
+            assert on_nonfinite == "raise" and "The loss of step 1" in str(error), error
+        torch.testing.assert_close(weights(trainer), before, rtol=0, atol=0)
 
 
 def check_off(rank):
