@@ -196,6 +196,40 @@ def check_resume() -> None:
     torch.testing.assert_close(full_weights(resumed), full_weights(whole), rtol=0, atol=0)
 
 
+def check_nonfinite(on_nonfinite: str, change, **settings) -> None:
+    """The loss of one process alone is not finite in the second step: both leave it out, or both stop before it."""
+    AcceleratorState._reset_state()
+    trainer = make_trainer(
+        **SEVERAL | settings, on_nonfinite=on_nonfinite, optim="adamw_torch", weight_decay=0.1, max_steps=3
+    )
+    compute_loss, losses, states = trainer._compute_loss, [], []
+
+    def spoiled(model, inputs):
+        losses.append(compute_loss(model, inputs))
+        return change(losses[-1]) if dist.get_rank() == 1 and len(losses) == 3 else losses[-1]
+
+    def log(logs, *args):
+        if "grad_norm" in logs:
+            states.append(full_weights(trainer))
+
+    trainer._compute_loss, trainer.log = spoiled, log
+    try:
+        trainer.train()
+        assert on_nonfinite == "skip" and len(states) == 3
+        torch.testing.assert_close(states[1], states[0], rtol=0, atol=0)
+        assert any((states[2][name] != value).any() for name, value in states[1].items())
+        assert all(value.isfinite().all() for value in states[2].values())
+    except RuntimeError as error:
+        assert on_nonfinite == "raise" and "of step 2 is not finite; the weights are still" in str(error), error
+        torch.testing.assert_close(full_weights(trainer), states[0], rtol=0, atol=0)
+    assert trainer._num_nonfinite_steps == 1
+
+
+def spoil_gradient(loss: torch.Tensor) -> torch.Tensor:
+    loss.register_hook(lambda gradient: gradient * torch.nan)
+    return loss
+
+
 def shared_folder() -> str:
     folder = [tempfile.mkdtemp()]
     dist.broadcast_object_list(folder)
@@ -248,6 +282,11 @@ if __name__ == "__main__":
             check_scenario(name, found, expected[name])
         faulthandler.dump_traceback_later(2 * PATIENCE, exit=True)
         check_resume()
+        faulthandler.dump_traceback_later(2 * PATIENCE, exit=True)
+        for on_nonfinite in ("raise", "skip"):
+            check_nonfinite(on_nonfinite, lambda loss: loss + torch.inf)
+            check_nonfinite(on_nonfinite, spoil_gradient, bf16=True)
+        faulthandler.dump_traceback_later(2 * PATIENCE, exit=True)
         run_recipe()
         faulthandler.cancel_dump_traceback_later()
         print(f"rank {dist.get_rank()}: all checks passed")

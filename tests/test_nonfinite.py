@@ -129,6 +129,18 @@ def test_under_fp16_an_infinite_gradient_is_left_to_the_loss_scaler_and_the_loss
         trainer._get_grad_norm(trainer.model, norm)
 
 
+@pytest.mark.parametrize("max_grad_norm", [1.0, 0.0])
+def test_the_loss_scaler_takes_a_step_without_gradients(make_trainer, max_grad_norm):
+    """With a scaler as on a GPU, which asks whether the gradients were looked at."""
+    trainer = make_trainer(**ADAMW, fp16=True, on_nonfinite="skip", max_grad_norm=max_grad_norm)
+    trainer.accelerator.scaler, trainer.accelerator.native_amp = torch.amp.GradScaler("cpu"), True
+    states = record_states(spoil(trainer, 2, NOT_FINITE["infinity with a finite gradient"]))
+    with pytest.warns(UserWarning, match="The loss of step 2 is not finite: the step is left out"):
+        trainer.train()
+    torch.testing.assert_close(states[1], states[0], rtol=0, atol=0)
+    assert any((states[2][0][name] != value).any() for name, value in states[1][0].items())
+
+
 def test_evaluation_counts_for_nothing(make_trainer, dataset):
     trainer = make_trainer(eval_dataset=dataset.select(range(2)), per_device_eval_batch_size=8)
     spoil(trainer, 1, NOT_FINITE["NaN"]).evaluate()
