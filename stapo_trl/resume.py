@@ -119,7 +119,14 @@ class ExactResume:
                         shutil.rmtree(folder, ignore_errors=True)
         if self.token_log is not None:
             self.token_log.write()
-        super()._save_checkpoint(model, trial)
+        try:
+            super()._save_checkpoint(model, trial)
+        except Exception as error:  # which need not tell: a full disk is an "unexpected pos" to torch
+            free = shutil.disk_usage(self.args.output_dir).free // 2**20
+            error.add_note(
+                f"The checkpoint of step {self.state.global_step} could not be saved ({free} MiB are free)."
+            )
+            raise
 
     def _save_rng_state(self, output_dir: str) -> None:
         super()._save_rng_state(output_dir)

@@ -1,5 +1,6 @@
 """A run that was stopped goes on as if it had not been, whatever stopped it and wherever."""
 
+import errno
 import os
 import shutil
 import subprocess
@@ -10,7 +11,7 @@ import pytest
 import torch
 from peft import LoraConfig
 from toys import read_records, weights
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainerState
 from trl import GRPOConfig, GRPOTrainer
 
 from stapo_trl.data.arithmetic import load_arithmetic
@@ -250,15 +251,66 @@ def test_a_full_disk_stops_with_a_sentence_and_leaves_the_last_checkpoint_whole(
     full.symlink_to("/dev/full")
     with pytest.raises((OSError, RuntimeError)) as error:
         make_trainer(**settings).train()
-    (note,) = error.value.__notes__
-    assert (
-        note
-        == f"Training stopped after step 2; resume_from_checkpoint=True goes on from {full.parents[1]}/checkpoint-1."
-    )
+    notes = error.value.__notes__
+    assert notes[0].startswith("The checkpoint of step 2 could not be saved (") and notes[0].endswith("MiB are free).")
+    goes_on = f"resume_from_checkpoint=True goes on from {tmp_path}/run/checkpoint-1."
+    assert notes[1:] == [f"Training stopped after step 2; {goes_on}"]
     full.unlink()
     resumed = make_trainer(**settings)
     resumed.train(resume_from_checkpoint=True)
     torch.testing.assert_close(weights(resumed), weights(whole), rtol=0, atol=0)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A function that mounts a disk of some KiB in the run's folder, or gives it another size."""
+    disk = tmp_path / "run"
+    disk.mkdir()
+
+    def resize(kibibytes):
+        options = f"{'remount,' if os.path.ismount(disk) else ''}size={kibibytes}k"
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", disk], capture_output=True).returncode:
+            pytest.skip("a disk can only be mounted by root")
+
+    yield resize
+    if os.path.ismount(disk):
+        subprocess.run(["umount", "--lazy", disk], check=True)  # torch leaves the file open that it could not write
+
+
+# A checkpoint has 400 KiB of weights and 800 KiB of optimizer
+@pytest.mark.skipif(shutil.which("mount") is None, reason="no mount on this system")
+@pytest.mark.parametrize("kibibytes", [1500, 2000])
+def test_a_disk_that_fills_up_while_a_checkpoint_is_written_damages_no_other(
+    make_trainer, tmp_path, small_disk, kibibytes
+):
+    settings = {"max_steps": 3, "save_strategy": "steps", "save_steps": 1}
+    whole = make_trainer(**settings | {"save_strategy": "no", "output_dir": str(tmp_path / "whole")})
+    whole.train()
+    small_disk(kibibytes)
+    with pytest.raises(Exception) as error:  # of the library that was writing
+        make_trainer(**settings).train()
+    assert error.value.__notes__[0] == "The checkpoint of step 2 could not be saved (0 MiB are free)."
+    assert error.value.__notes__[1].endswith(f"goes on from {tmp_path}/run/checkpoint-1.")
+    small_disk(20_000)
+    resumed = make_trainer(**settings)
+    resumed.train(resume_from_checkpoint=True)
+    torch.testing.assert_close(weights(resumed), weights(whole), rtol=0, atol=0)
+    assert last_complete_checkpoint(tmp_path / "run") == str(tmp_path / "run" / "checkpoint-3")
+
+
+def test_a_state_that_was_cut_off_by_a_full_disk_makes_no_checkpoint(make_trainer, tmp_path, monkeypatch):
+    save = TrainerState.save_to_json
+
+    def cut_off(self, path):
+        save(self, path)
+        if self.global_step == 2:
+            os.truncate(path, 100)
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    monkeypatch.setattr(TrainerState, "save_to_json", cut_off)
+    with pytest.raises(OSError, match="No space left") as error:
+        make_trainer(max_steps=3, save_strategy="steps", save_steps=1, save_total_limit=1).train()
+    assert error.value.__notes__[1].endswith(f"goes on from {tmp_path}/run/checkpoint-1.")
 
 
 def test_a_file_in_the_place_of_a_checkpoint_stops_with_a_sentence(make_trainer, tmp_path):
@@ -266,7 +318,7 @@ def test_a_file_in_the_place_of_a_checkpoint_stops_with_a_sentence(make_trainer,
     (tmp_path / "run" / "checkpoint-2").write_text("no folder")
     with pytest.raises(OSError, match="checkpoint-2") as error:
         make_trainer(max_steps=3, save_strategy="steps", save_steps=1).train()
-    assert error.value.__notes__[0].endswith(f"goes on from {tmp_path}/run/checkpoint-1.")
+    assert error.value.__notes__[-1].endswith(f"goes on from {tmp_path}/run/checkpoint-1.")
 
 
 @pytest.mark.slow
