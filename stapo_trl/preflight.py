@@ -2,11 +2,14 @@
 
 import inspect
 import math
+import os
 from collections.abc import Callable
 
+import torch
 from datasets import Dataset, IterableDataset
 from transformers import PreTrainedModel
 from trl import GRPOConfig
+from trl.data_utils import is_conversational
 
 
 # What GRPOTrainer hands to a reward function besides the columns of the dataset
@@ -19,6 +22,8 @@ REWARD_ARGUMENTS = {
     "log_metric",
     "environments",
 }
+# Tokens that stand for something else than text: Gemma 3's has none in the embedding of its text models
+PLACEHOLDERS = ("image_token", "audio_token", "video_token")
 
 
 def check_dataset(dataset: Dataset | IterableDataset | None, args: GRPOConfig) -> None:
@@ -45,6 +50,24 @@ def check_dataset(dataset: Dataset | IterableDataset | None, args: GRPOConfig) -
             f"The training set has {len(dataset)} prompts, but one generation batch takes {prompts_per_generation} "
             f"(generation_batch_size {args.generation_batch_size} / num_generations {args.num_generations}): add "
             "prompts or lower per_device_train_batch_size or steps_per_generation."
+        )
+
+
+def check_output_dir(args: GRPOConfig) -> None:
+    """
+    Refuse a folder that no checkpoint can be written to.
+
+    Args:
+        args ([`~trl.GRPOConfig`]):
+            Its `output_dir` exists.
+
+    Raises:
+        `ValueError`: if this process saves checkpoints, and has no right to write there.
+    """
+    if args.should_save and args.save_strategy != "no" and not os.access(args.output_dir, os.W_OK):
+        raise ValueError(
+            f"Checkpoints cannot be written to '{args.output_dir}', which is read-only here: give another output_dir, "
+            "or save_strategy='no'."
         )
 
 
@@ -97,8 +120,8 @@ def check_policy(model: PreTrainedModel, processing_class, dataset: Dataset | It
             Training set whose prompts the chat template writes. Streams are not read.
 
     Raises:
-        `ValueError`: if no parameter is trainable, the tokenizer has tokens that the model has no embedding for, or
-        the prompts are chats and there is no chat template.
+        `ValueError`: if no parameter is trainable, the tokenizer has tokens that the model has no embedding for
+        (placeholders of images, audio and video aside), or the prompts are chats and there is no chat template.
     """
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ValueError(
@@ -107,18 +130,42 @@ def check_policy(model: PreTrainedModel, processing_class, dataset: Dataset | It
         )
     tokenizer = getattr(processing_class, "tokenizer", processing_class)
     num_embeddings = getattr(model.get_input_embeddings(), "num_embeddings", math.inf)
-    # Tokens that were added and never trained may have no embedding (Gemma 3): only those that are used count
-    highest = max(tokenizer.vocab_size - 1, tokenizer.eos_token_id or 0, tokenizer.pad_token_id or 0)
-    if highest >= num_embeddings:
+    beyond = {token: index for token, index in tokenizer.get_vocab().items() if index >= num_embeddings}
+    for name in PLACEHOLDERS:
+        beyond.pop(getattr(tokenizer, name, None), None)
+    if beyond:
+        first = min(beyond, key=beyond.get)
         raise ValueError(
-            f"The tokenizer has token ids up to {highest}, but the model has only {num_embeddings} embeddings: give the "
-            "model's own tokenizer as `processing_class`, or resize the model's embeddings."
+            f"The tokenizer has {len(beyond)} tokens from {first!r} (id {beyond[first]}) on that the model, with "
+            f"{num_embeddings} embeddings, does not know: give the model's own tokenizer as `processing_class`, or call "
+            "`model.resize_token_embeddings(len(tokenizer))`."
         )
-    if isinstance(dataset, Dataset) and isinstance(dataset[0].get("prompt"), list):
-        if getattr(processing_class, "chat_template", None) is None:
+    # A tokenizer without the attribute writes chats by itself (mistral-common's)
+    has_template = getattr(processing_class, "chat_template", "its own") is not None
+    if not has_template and isinstance(dataset, Dataset) and len(dataset) > 0:
+        if is_conversational({"prompt": dataset[0].get("prompt")}):
             raise ValueError(
                 "The prompts are chats, but the tokenizer has no chat template: use prompts of plain text "
                 "(prompt_format='plain' of this package's loaders), or set `processing_class.chat_template`."
+            )
+
+
+def check_loss_scaling(model: PreTrainedModel) -> None:
+    """
+    Refuse trainable weights of 16 bits where the loss is scaled for fp16, which fails with the first step.
+
+    Args:
+        model (`PreTrainedModel`):
+            The policy.
+
+    Raises:
+        `ValueError`: naming the type of the weights.
+    """
+    for parameter in model.parameters():
+        if parameter.requires_grad and parameter.dtype in (torch.float16, torch.bfloat16):
+            raise ValueError(
+                f"The trainable weights are {parameter.dtype}, but fp16=True scales the loss and needs them in float32: "
+                "load the model with dtype='float32', or train an adapter with a `peft_config`."
             )
 
 

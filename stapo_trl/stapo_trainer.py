@@ -32,7 +32,7 @@ from .dropout import get_rng_state, has_dropout, replay
 from .fused_head import capture_sum_sq
 from .groups import have_spread
 from .nonfinite import FiniteSteps
-from .preflight import check_dataset, check_policy, check_reward_columns
+from .preflight import check_dataset, check_loss_scaling, check_output_dir, check_policy, check_reward_columns
 from .resume import ExactResume
 from .rewards import warn_if_void
 from .silencing import Silenced, loss_mask, silence, spread_advantages
@@ -75,7 +75,8 @@ class STAPOTrainer(ExactResume, FiniteSteps, GRPOTrainer):
 
     Raises:
         `ValueError`: if the dataset has no prompt column, lacks a column that a reward function asks for, or holds
-        fewer prompts than one generation batch.
+        fewer prompts than one generation batch; if the policy cannot learn or read its prompts; if checkpoints cannot
+        be written.
         `RuntimeError`: if TRL was patched by Unsloth, or changed one of the methods this class relies on.
 
     Example:
@@ -145,8 +146,11 @@ class STAPOTrainer(ExactResume, FiniteSteps, GRPOTrainer):
             # TRL casts the adapter of a quantised model to bf16, whose gradients the loss scaler of fp16 cannot read
             for parameter in self.model.parameters():
                 parameter.data = parameter.data.float() if parameter.requires_grad else parameter.data
+        check_output_dir(self.args)
         is_own_rollout = kwargs.get("rollout_func") is not None
         check_policy(self.model, self.processing_class, None if is_own_rollout else train_dataset)
+        if args.fp16 and not (self.is_deepspeed_enabled or self.is_fsdp_enabled):  # which keep float32 weights
+            check_loss_scaling(self.model)
         self._has_dropout = has_dropout(self.model)
         self.token_log = None
         if self.silences and getattr(args, "log_tokens", True):

@@ -1,13 +1,15 @@
 import functools
 
 import pytest
+import torch
 from datasets import Dataset
 from peft import LoraConfig, PeftModel, get_peft_model
+from transformers import AutoTokenizer
 
 from stapo_trl import STAPOConfig
-from stapo_trl.preflight import check_dataset, check_reward_columns
+from stapo_trl.preflight import PLACEHOLDERS, check_dataset, check_policy, check_reward_columns
 from stapo_trl.rewards import MathAccuracyReward, math_accuracy_reward
-from stapo_trl.warm_start import build_model
+from stapo_trl.warm_start import build_model, build_tokenizer
 
 
 @pytest.fixture
@@ -81,6 +83,57 @@ def test_a_tokenizer_with_more_tokens_than_the_model_is_refused_and_fewer_are_fi
     small, large = build_model(), build_model()
     small.resize_token_embeddings(20)
     large.resize_token_embeddings(64)
-    with pytest.raises(ValueError, match="token ids up to 24, but the model has only 20 embeddings"):
+    with pytest.raises(
+        ValueError, match="has 5 tokens from .* .id 20. on that the model, with 20 embeddings, does not"
+    ):
         make_trainer(model=small)
     make_trainer(model=large)
+
+
+@pytest.mark.parametrize("with_adapter", [False, True])
+def test_tokens_that_were_added_without_resizing_the_embeddings_are_refused_by_name(make_trainer, with_adapter):
+    model, tokenizer = build_model(), build_tokenizer()
+    model.resize_token_embeddings(len(tokenizer))
+    tokenizer.add_tokens(["<think>", "</think>"])
+    adapter = {"peft_config": LoraConfig(target_modules=["q_proj"])} if with_adapter else {}
+    with pytest.raises(ValueError, match="has 2 tokens from '<think>' .*resize_token_embeddings"):
+        make_trainer(model=model, processing_class=tokenizer, **adapter)
+    model = build_model()
+    model.resize_token_embeddings(len(tokenizer))
+    make_trainer(model=model, processing_class=tokenizer, **adapter)
+
+
+@pytest.mark.parametrize("name", PLACEHOLDERS)
+def test_a_placeholder_of_images_needs_no_embedding_in_a_text_model(make_trainer, tmp_path, name):
+    model = build_model()
+    model.resize_token_embeddings(len(build_tokenizer()))
+    build_tokenizer().save_pretrained(tmp_path / "tokenizer")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "tokenizer", extra_special_tokens={name: "<placeholder>"})
+    assert len(tokenizer) > model.get_input_embeddings().num_embeddings
+    make_trainer(model=model, processing_class=tokenizer)
+
+
+def test_a_tokenizer_that_writes_chats_without_a_template_is_not_asked_for_one(dataset):
+    class OwnChats:  # as mistral-common's
+        def get_vocab(self):
+            return {"a": 0}
+
+    check_policy(build_model(), OwnChats(), chats(dataset))
+    for prompts in (dataset, chats(dataset).to_iterable_dataset(), chats(dataset).select([]), None):
+        check_policy(build_model(), build_tokenizer(), prompts)
+
+
+def test_a_read_only_output_dir_is_refused_where_checkpoints_are_saved(make_trainer, monkeypatch):
+    # No folder is read-only to the superuser, whom the tests may run as
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    with pytest.raises(ValueError, match="run', which is read-only here: give another output_dir"):
+        make_trainer(save_strategy="steps")
+    make_trainer(save_strategy="no")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_weights_that_fp16_cannot_train_are_refused_unless_an_adapter_is_trained(make_trainer, dtype):
+    with pytest.raises(ValueError, match=f"trainable weights are {dtype}.*dtype='float32'"):
+        make_trainer(model=build_model().to(dtype), fp16=True)
+    make_trainer(model=build_model().to(dtype), bf16=True)
+    make_trainer(model=build_model().to(dtype), fp16=True, peft_config=LoraConfig(target_modules=["q_proj"]))
