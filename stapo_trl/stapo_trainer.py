@@ -7,13 +7,10 @@ micro-batches on several processes (a *window* below), and the entropy quantile 
 """
 
 import inspect
-import json
 import math
 import textwrap
-import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from dataclasses import fields
 from typing import Any, NamedTuple
 
@@ -29,7 +26,6 @@ from . import s2t
 from ._compat import check_base_trainer, check_environment
 from .collectives import sum_over_processes
 from .dropout import get_rng_state, has_dropout, replay
-from .fused_head import capture_sum_sq
 from .groups import have_spread
 from .nonfinite import FiniteSteps
 from .preflight import check_dataset, check_loss_scaling, check_output_dir, check_policy, check_reward_columns
@@ -39,7 +35,7 @@ from .silencing import Silenced, loss_mask, silence, spread_advantages
 from .stapo_config import STAPOConfig
 from .token_dynamics import describe_quadrants
 from .token_log import TokenLog
-from .token_recorder import TokenRecorder
+from .token_recorder import TokenRecorder, get_problem_id
 from .token_table import show_tokens
 
 
@@ -126,7 +122,7 @@ class STAPOTrainer(ExactResume, FiniteSteps, GRPOTrainer):
             model_name = model if isinstance(model, str) else get_config_model_id(model.config)
             args = STAPOConfig(f"{model_name.split('/')[-1]}-STAPO")
         for field in fields(STAPOConfig):
-            if field.name.startswith("s2t_") or field.name in ("token_stats_steps", "on_nonfinite"):
+            if field.name not in GRPOConfig.__dataclass_fields__:
                 setattr(self, field.name, getattr(args, field.name, field.default))
         self.silences = self.s2t_prob_threshold > 0.0
 
@@ -142,18 +138,19 @@ class STAPOTrainer(ExactResume, FiniteSteps, GRPOTrainer):
         self._first_scores = None  # [] while completions are generated, then [TRL's scores of the old policy]
         self._forward_stats = []  # sums of each micro-batch of a window so far, for the metrics
         super().__init__(model, reward_funcs, args, train_dataset, *more, **kwargs)
-        if args.fp16 and is_peft_model(self.model):
-            # TRL casts the adapter of a quantised model to bf16, whose gradients the loss scaler of fp16 cannot read
-            for parameter in self.model.parameters():
-                parameter.data = parameter.data.float() if parameter.requires_grad else parameter.data
         check_output_dir(self.args)
         is_own_rollout = kwargs.get("rollout_func") is not None
         check_policy(self.model, self.processing_class, None if is_own_rollout else train_dataset)
-        if args.fp16 and not (self.is_deepspeed_enabled or self.is_fsdp_enabled):  # which keep float32 weights
+        if args.fp16 and not (self.is_deepspeed_enabled or self.is_fsdp_enabled):
+            if is_peft_model(self.model):
+                # TRL casts the adapter of a quantised model to bf16, whose gradients the loss scaler cannot read
+                for parameter in self.model.parameters():
+                    if parameter.requires_grad:
+                        parameter.data = parameter.data.float()
             check_loss_scaling(self.model)
         self._has_dropout = has_dropout(self.model)
         self.token_log = None
-        if self.silences and getattr(args, "log_tokens", True):
+        if self.silences and self.log_tokens:
             settings = {"prob_threshold": str(self.s2t_prob_threshold), "selection": self.s2t_selection}
             settings |= {"entropy_quantile": str(self.s2t_entropy_quantile), "model": self.model.config.name_or_path}
             self.token_log = TokenLog(args.output_dir, args.process_index, settings)
@@ -168,13 +165,10 @@ class STAPOTrainer(ExactResume, FiniteSteps, GRPOTrainer):
         if not self.silences or return_outputs:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
 
-        inputs = dict(inputs)
-        silencing = inputs.pop("silencing", None)
-        own_inputs = dict(inputs)
-        mask = loss_mask(inputs)
+        silencing = inputs.get("silencing")
         self._forward = []
         try:
-            with self._capture_sum_sq() as sums_sq:
+            with self._recorder.capture_sum_sq() as sums_sq:
                 if silencing is None:
                     # A window of one micro-batch: the forward of the loss runs first, and the parent is handed its result
                     logps, entropies, _ = self._score_tokens(model, inputs, compute_aux_loss=self.aux_loss_enabled)
@@ -183,23 +177,19 @@ class STAPOTrainer(ExactResume, FiniteSteps, GRPOTrainer):
                     silencing = _Silencing(keep_mask, silenced.num_kept, silenced.num_valid, None, is_last=True)
                 # The completion mask is also the attention mask, so the loss is masked through the other factor of
                 # TRL's loss mask. The kept count is rounded once, from float64.
-                inputs["tool_mask"] = inputs.get("tool_mask", 1) * silencing.keep_mask.to(mask.dtype)
+                mask = silencing.keep_mask.to(inputs["completion_mask"].dtype)
                 num_items = inputs["num_items_in_batch"].item() * silencing.num_kept / max(silencing.num_valid, 1)
-                inputs["num_items_in_batch"] = torch.tensor(num_items, device=mask.device)
+                masked = {
+                    **inputs,
+                    "tool_mask": inputs.get("tool_mask", 1) * mask,
+                    "num_items_in_batch": torch.tensor(num_items, device=mask.device),
+                }
                 with replay(silencing.rng_state, self.accelerator.device):
-                    loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-            self._log_forward(own_inputs, *self._forward[0][:2], sums_sq, silencing.is_last)
+                    loss = super().compute_loss(model, masked, return_outputs, num_items_in_batch)
+            self._log_forward(inputs, *self._forward[0][:2], sums_sq, silencing.is_last)
         finally:
             self._forward = None
         return loss
-
-    def _capture_sum_sq(self):
-        """In steps with statistics, a context in which TRL's head gives one more number for each position."""
-        if not self._recorder.has_statistics:
-            return nullcontext()
-        model = self.accelerator.unwrap_model(self.model)
-        model = model.get_base_model() if is_peft_model(model) else model
-        return capture_sum_sq(model, self.temperature, self.args.cast_lm_head_to_fp32)
 
     def _get_per_token_logps_and_entropies(self, model, *args, **kwargs):
         """TRL's forward, shared by all who need the same one: the mask, the loss, and the metrics."""
@@ -396,13 +386,6 @@ class STAPOTrainer(ExactResume, FiniteSteps, GRPOTrainer):
         group_size = self.num_generations if self.model.training else self.num_generations_eval
         self._has_spread = have_spread(rewards, group_size)
         return rewards_per_func
-
-
-def get_problem_id(example: dict[str, Any]) -> str:
-    """`problem_id` of a row of the dataset; without one, a checksum of its prompt."""
-    if example.get("problem_id") is not None:
-        return str(example["problem_id"])
-    return f"prompt-{zlib.crc32(json.dumps(example.get('prompt'), default=str).encode()):08x}"
 
 
 def _image_inputs(inputs: dict[str, Any]) -> dict[str, Any]:

@@ -1,11 +1,15 @@
 """What a trainer remembers of the tokens of each optimizer step: rows for the token log, sums for the metrics."""
 
+import json
+import zlib
+from contextlib import nullcontext
 from typing import Any
 
 import torch
+from accelerate.utils import is_peft_model
 from trl.models.utils import disable_gradient_checkpointing
 
-from .fused_head import find_alternatives
+from .fused_head import capture_sum_sq, find_alternatives
 from .s2t import token_keys
 from .silencing import Silenced, loss_mask, spread_advantages
 from .token_dynamics import gradient_norm_sq, gradient_weights, sum_quadrants
@@ -39,10 +43,19 @@ class TokenRecorder:
         every = self.trainer.token_stats_steps
         return self.trainer.model.training and every > 0 and self.trainer.state.global_step % every == 0
 
+    def capture_sum_sq(self):
+        """In steps with statistics, a context in which TRL's head gives one more number for each position."""
+        trainer = self.trainer
+        if not self.has_statistics:
+            return nullcontext()
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        model = model.get_base_model() if is_peft_model(model) else model
+        return capture_sum_sq(model, trainer.temperature, trainer.args.cast_lm_head_to_fp32)
+
     def start_step(self, inputs: list[dict] | None, silenced: Silenced | None) -> None:
         """Once the mask of a step is known, and before its weights change: look up what else was probable."""
         self.silenced = silenced
-        self.seen = []  # (inputs, logps, entropies, log_sum_sq_probs or None) of each micro-batch so far
+        self.seen = []  # (inputs, logps, entropies, gradient norms or None) of each micro-batch so far
         self.shown = []  # (micro-batch, row) of the responses that are logged whole
         self.alternatives = {}  # (micro-batch, row, position): (ids, probs)
         if inputs and self.trainer.token_log is not None and self.has_statistics:
@@ -84,24 +97,25 @@ class TokenRecorder:
             model.train(was_training)
 
     def observe(self, inputs: dict, logps: torch.Tensor, entropies: torch.Tensor, log_sum_sq_probs) -> None:
-        """Keep what the forward of the loss gave for one micro-batch; nothing is copied or moved here."""
+        """Keep what the forward of the loss gave for one micro-batch; nothing is moved here."""
         if self.trainer.model.training:
-            self.seen.append((inputs, logps.detach(), entropies.detach(), log_sum_sq_probs))
+            logps = logps.detach()
+            norms = None if log_sum_sq_probs is None else self._gradient_norms(inputs, logps, log_sum_sq_probs)
+            self.seen.append((inputs, logps, entropies.detach(), norms))
 
     def sum_quadrants(self) -> torch.Tensor:
         """(3, 4, 6) sums of this process's tokens, see [`token_dynamics.sum_quadrants`]."""
-        trainer = self.trainer
         sums = [
             sum_quadrants(
                 logps,
                 entropies,
-                self._gradient_norms(inputs, logps, log_sum_sq_probs),
+                norms,
                 spread_advantages(inputs),
                 loss_mask(inputs),
-                trainer.s2t_prob_threshold,
+                self.trainer.s2t_prob_threshold,
                 self.silenced.quadrant_threshold,
             )
-            for inputs, logps, entropies, log_sum_sq_probs in self.seen
+            for inputs, logps, entropies, norms in self.seen
         ]
         return sum(sums)
 
@@ -144,14 +158,11 @@ class TokenRecorder:
 
         return (~keep).nonzero(), sample(candidate & keep, num_candidates), sample(valid & ~candidate, num_others)
 
-    def _token_rows(self, index, inputs, logps, entropies, log_sum_sq_probs, places) -> list[dict]:
+    def _token_rows(self, index, inputs, logps, entropies, norms, places) -> list[dict]:
         if len(places) == 0:
             return []
         tokenizer = self.trainer._tokenizer
         row, position = places.unbind(1)
-        norms = None
-        if log_sum_sq_probs is not None:
-            norms = self._gradient_norms(inputs, logps, log_sum_sq_probs)[row, position].tolist()
         advantages = spread_advantages(inputs)
         if advantages.dim() == 1:
             advantages = advantages.unsqueeze(1).expand_as(logps)
@@ -165,9 +176,9 @@ class TokenRecorder:
             "token_id": inputs["completion_ids"][row, position],
             "position": position,
         }
-        columns = {name: column.tolist() for name, column in columns.items()}
         if norms is not None:
-            columns["gradient_norm"] = norms
+            columns["gradient_norm"] = norms[row, position]
+        columns = {name: column.tolist() for name, column in columns.items()}
         threshold = self.silenced.quadrant_threshold
         texts = {r: [tensor.tolist() for tensor in _unpadded(inputs, r)] for r in set(row.tolist())}
         rows = []
@@ -210,6 +221,13 @@ class TokenRecorder:
             "problem_id": inputs["problem_ids"][row] if "problem_ids" in inputs else None,
             "reward": inputs["rewards"][row].item() if "rewards" in inputs else None,
         }
+
+
+def get_problem_id(example: dict[str, Any]) -> str:
+    """`problem_id` of a row of the dataset; without one, a checksum of its prompt."""
+    if example.get("problem_id") is not None:
+        return str(example["problem_id"])
+    return f"prompt-{zlib.crc32(json.dumps(example.get('prompt'), default=str).encode()):08x}"
 
 
 def _unpadded(inputs: dict, row: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -89,11 +89,11 @@ def test_a_window_is_every_micro_batch_of_its_step_in_order(make_trainer, shape)
     grpo.train()
 
     stapo = make_trainer(s2t_entropy_quantile=0.0, **settings)
-    windows, keep_masks = [], stapo._silence
+    windows, silence = [], stapo._silence
 
     def recorded(inputs, scores):
         windows.append(len(inputs))
-        return keep_masks(inputs, scores)
+        return silence(inputs, scores)
 
     ends, log_forward = [], stapo._log_forward
 
@@ -135,12 +135,12 @@ def test_every_iteration_is_scored_again_because_the_policy_has_moved(make_train
 def test_the_mask_of_a_window_is_that_of_its_losss_forward(make_trainer):
     """The scores that made the mask are the numbers the loss sees, for the responses that can hold candidates."""
     trainer = make_trainer(**SHAPES["accumulation"], max_completion_length=20)
-    scored, keep_masks, log_forward = [], trainer._silence, trainer._log_forward
+    scored, silence, log_forward = [], trainer._silence, trainer._log_forward
     differences = []
 
     def record_scores(inputs, scores):
         scored.extend((batch["advantages"] > 0, *pair) for batch, pair in zip(inputs, scores, strict=True))
-        return keep_masks(inputs, scores)
+        return silence(inputs, scores)
 
     def compare(inputs, logps, entropies, sums_sq, is_last):
         positive, scored_logps, scored_entropies = scored.pop(0)
@@ -231,11 +231,11 @@ def test_dropout_is_scored_with_the_masks_that_the_loss_sees(make_trainer):
         target_modules=["q_proj", "v_proj", "o_proj"], r=8, lora_dropout=0.5, init_lora_weights=False
     )
     trainer = make_trainer(**SHAPES["accumulation"], peft_config=peft_config)
-    scores, keep_masks, log_forward, differences = [], trainer._silence, trainer._log_forward, []
+    scores, silence, log_forward, differences = [], trainer._silence, trainer._log_forward, []
 
     def record_scores(inputs, window_scores):
         scores.extend(window_scores)
-        return keep_masks(inputs, window_scores)
+        return silence(inputs, window_scores)
 
     def compare(inputs, logps, entropies, sums_sq, is_last):
         expected = scores.pop(0)

@@ -81,11 +81,11 @@ def run_window(trainer, monkeypatch, micro_batches: list[dict]) -> list[torch.Te
 
 def record_silenced(trainer) -> list[tuple]:
     """Collects (prompt, completion, position) of every token that the trainer silences from now on."""
-    silenced, keep_masks = [], trainer._silence
+    silenced, silence = [], trainer._silence
 
     def recorded(inputs, scores):
-        result = keep_masks(inputs, scores)
-        for batch, keep_mask in zip(inputs, result[0], strict=True):
+        result = silence(inputs, scores)
+        for batch, keep_mask in zip(inputs, result.keep_masks, strict=True):
             for row, position in (~keep_mask).nonzero().tolist():
                 prompt = tuple(batch["prompt_ids"][row][batch["prompt_mask"][row].bool()].tolist())
                 completion = tuple(batch["completion_ids"][row][batch["completion_mask"][row].bool()].tolist())
