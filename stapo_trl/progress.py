@@ -150,10 +150,8 @@ class StopOnInterrupt(TrainerCallback):
         signal.signal(number, self.handlers[number])
 
     def on_step_end(self, args, state, control, **kwargs):
-        self.stopped = reduce(torch.tensor(float(self.stopped), device=args.device)).item() > 0
-        if self.stopped:
-            control.should_save = True
-            control.should_training_stop = True
+        if reduce(torch.tensor(float(self.stopped), device=args.device)).item() > 0:
+            self.stopped = control.should_save = control.should_training_stop = True
 
     def on_train_end(self, args, state, control, **kwargs):
         for number, handler in self.handlers.items():

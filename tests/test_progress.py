@@ -4,6 +4,7 @@ import signal
 
 import pytest
 import torch
+from accelerate.utils import reduce
 from transformers import TrainerCallback
 
 from stapo_trl.data.arithmetic import load_arithmetic
@@ -67,6 +68,22 @@ def test_an_interrupt_ends_the_step_saves_and_a_resumed_run_is_exact(make_traine
     resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-2"))
     for name, value in whole.model.state_dict().items():
         assert torch.equal(value, resumed.model.state_dict()[name]), name
+
+
+def test_a_signal_that_comes_while_the_processes_ask_each_other_is_not_lost(make_trainer, monkeypatch):
+    stop, asked = StopOnInterrupt(), []
+
+    def ask(flag):
+        asked.append(flag.item())
+        answer = reduce(flag)
+        if len(asked) == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return answer
+
+    monkeypatch.setattr("stapo_trl.progress.reduce", ask)
+    trainer = make_trainer(callbacks=[stop], max_steps=4)
+    trainer.train()
+    assert stop.stopped and asked == [0.0, 1.0] and trainer.state.global_step == 2
 
 
 def test_heldout_accuracy_stands_with_the_other_metrics_of_its_step(make_trainer):
