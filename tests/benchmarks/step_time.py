@@ -1,11 +1,15 @@
 """
-Step time and peak memory of STAPOTrainer beside GRPOTrainer, and the time of the mask alone.
+Step time, tokens per second and peak memory of STAPOTrainer beside GRPOTrainer, and the time of the mask alone.
 
     python tests/benchmarks/step_time.py
 
 Every measurement of a trainer is a process of its own, so that the peaks of memory do not mix; the two trainers take
-turns. The policy is a Qwen3 of random weights, rewards are random, and generation is part of the step. It runs on the
-GPU where there is one.
+turns. The policy is a Qwen3 of random weights, whole and with LoRA, and rewards are random. On a GPU the policy has the
+size of Qwen3-1.7B, in bf16 with gradient checkpointing, and the completions are random tokens by the thousands that
+nobody generated: generation costs both trainers the same, so the ratios of whole steps lie nearer to 1 (--generation
+measures them). A short loan of one is enough for
+
+    python tests/benchmarks/step_time.py --lengths 1024 --micro_batches 1 16
 """
 
 import argparse
@@ -21,13 +25,20 @@ import time
 
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-ROWS, STEPS, WARMUP = 32, 8, 2
+WARMUP = 2  # steps that are not counted
+SMALL = {"vocab_size": 8192, "hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 4}
+SMALL |= {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64}
+QWEN3_1_7B = {"vocab_size": 151936, "hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 28}
+QWEN3_1_7B |= {"num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "tie_word_embeddings": True}
 
 
-def measure(trainer_name: str, num_micro: int) -> dict[str, float]:
-    """Median seconds of a step, and the peak of memory in MiB, of one trainer."""
+def measure(
+    trainer_name: str, num_micro: int, length: int, use_lora: bool, generates: bool, rows: int, steps: int
+) -> dict[str, float]:
+    """Median seconds of a step, completion tokens per second, and the peak of memory in MiB, of one trainer."""
     import torch
     from datasets import Dataset
+    from peft import LoraConfig
     from transformers import Qwen3Config, Qwen3ForCausalLM, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
@@ -51,36 +62,26 @@ def measure(trainer_name: str, num_micro: int) -> dict[str, float]:
         "STAPOTrainer": (STAPOTrainer, STAPOConfig),
     }[trainer_name]
     tokenizer = build_tokenizer()
-    model = Qwen3ForCausalLM(
-        Qwen3Config(
-            vocab_size=8192,
-            hidden_size=256,
-            intermediate_size=768,
-            num_hidden_layers=6,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            head_dim=64,
-            pad_token_id=0,
-            eos_token_id=1,
-            bos_token_id=None,
-            dtype="float32",
-        )
-    )
+    on_gpu = torch.cuda.is_available()
+    shape = QWEN3_1_7B if on_gpu else SMALL
+    dtype = "bfloat16" if on_gpu else "float32"
+    with torch.device("cuda" if on_gpu else "cpu"):
+        model = Qwen3ForCausalLM(Qwen3Config(**shape, pad_token_id=0, eos_token_id=1, bos_token_id=None, dtype=dtype))
     args = config_class(
         output_dir=tempfile.mkdtemp(),
-        per_device_train_batch_size=ROWS // num_micro,
+        per_device_train_batch_size=rows // num_micro,
         gradient_accumulation_steps=num_micro,
         num_generations=8,
-        max_completion_length=96,
-        generation_kwargs={"min_new_tokens": 96},
-        max_steps=STEPS,
+        max_completion_length=length,
+        generation_kwargs={"min_new_tokens": length},
+        max_steps=steps,
         save_strategy="no",
         report_to="none",
-        use_cpu=not torch.cuda.is_available(),
-        bf16=torch.cuda.is_available(),
-        gradient_checkpointing=False,
+        use_cpu=not on_gpu,
+        bf16=on_gpu,
+        gradient_checkpointing=on_gpu,
         disable_tqdm=True,
-        logging_steps=STEPS,
+        logging_steps=steps,
     )
     trainer = trainer_class(
         model=model,
@@ -89,35 +90,48 @@ def measure(trainer_name: str, num_micro: int) -> dict[str, float]:
         train_dataset=Dataset.from_dict({"prompt": [f"{i}+{i}-{i}=?" for i in range(100)]}),
         processing_class=tokenizer,
         callbacks=[Clock()],
+        peft_config=LoraConfig(r=16, target_modules=["q_proj", "v_proj"]) if use_lora else None,
     )
+    if not generates:
+        generator = torch.Generator().manual_seed(0)
+
+        def draw(prompt_ids, *args, **kwargs):
+            return torch.randint(2, shape["vocab_size"], (len(prompt_ids), length), generator=generator).tolist(), None
+
+        trainer._generate_single_turn = draw
     trainer.train()
-    steps = [after - before for before, after in zip(Clock.times[WARMUP:], Clock.times[WARMUP + 1 :], strict=False)]
-    if torch.cuda.is_available():
+    times = [after - before for before, after in zip(Clock.times[WARMUP:], Clock.times[WARMUP + 1 :], strict=False)]
+    seconds = statistics.median(times)
+    if on_gpu:
         peak = torch.cuda.max_memory_allocated() / 2**20
     else:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
-    return {"seconds": statistics.median(steps), "mebibytes": peak}
+    return {"seconds": seconds, "tokens/s": rows * length / seconds, "mebibytes": peak}
 
 
-def measure_apart(trainer_name: str, num_micro: int) -> dict[str, float]:
-    command = [sys.executable, __file__, "--trainer", trainer_name, "--num_micro", str(num_micro)]
+def measure_apart(*setting) -> dict[str, float]:
+    command = [sys.executable, __file__, "--measure", json.dumps(setting)]
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return json.loads(output.splitlines()[-1])
 
 
-def compare(num_micro: int, repeats: int) -> None:
+def compare(repeats: int, num_micro: int, length: int, use_lora: bool, *setting) -> None:
     """Print both trainers and their ratios."""
     results = {"GRPOTrainer": [], "STAPOTrainer": []}
     for _ in range(repeats):
         for name in results:
-            results[name].append(measure_apart(name, num_micro))
-    best = {
+            results[name].append(measure_apart(name, num_micro, length, use_lora, *setting))
+    median = {
         name: {key: statistics.median(run[key] for run in runs) for key in runs[0]} for name, runs in results.items()
     }
-    for name, numbers in best.items():
-        print(f"{num_micro:>13} {name:<13} {1000 * numbers['seconds']:>9.0f} {numbers['mebibytes']:>9.0f}")
-    ratio = {key: best["STAPOTrainer"][key] / best["GRPOTrainer"][key] for key in best["GRPOTrainer"]}
-    print(f"{num_micro:>13} {'ratio':<13} {ratio['seconds']:>9.3f} {ratio['mebibytes']:>9.3f}", flush=True)
+    label = f"{num_micro:>13} {length:>6} {'LoRA' if use_lora else 'full':<5}"
+    for name, x in median.items():
+        print(f"{label} {name:<13} {1000 * x['seconds']:>9.0f} {x['tokens/s']:>9.0f} {x['mebibytes']:>9.0f}")
+    ratio = {key: median["STAPOTrainer"][key] / median["GRPOTrainer"][key] for key in median["GRPOTrainer"]}
+    print(
+        f"{label} {'ratio':<13} {ratio['seconds']:>9.3f} {ratio['tokens/s']:>9.3f} {ratio['mebibytes']:>9.3f}",
+        flush=True,
+    )
 
 
 def time_mask() -> None:
@@ -144,16 +158,39 @@ def time_mask() -> None:
             print(f"{count:>13,} {population:<13} {1000 * min(seconds):>9.1f}", flush=True)
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--trainer")
-    parser.add_argument("--num_micro", type=int, default=1)
-    parser.add_argument("--repeats", type=int, default=3)
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=2, help="processes of each trainer in a comparison")
+    parser.add_argument("--micro_batches", type=int, nargs="+", default=[1, 4, 16])
+    parser.add_argument("--lengths", type=int, nargs="+", help="of completions; by default 64, on a GPU 1024 to 8192")
+    parser.add_argument("--generation", action=argparse.BooleanOptionalAction, help="by default on a CPU only")
+    parser.add_argument("--steps", type=int, default=6, help=f"of which {WARMUP} are not counted")
+    parser.add_argument("--measure", type=json.loads, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.trainer:
-        print(json.dumps(measure(arguments.trainer, arguments.num_micro)))
-    else:
-        print(f"{'micro-batches':>13} {'trainer':<13} {'ms/step':>9} {'peak MiB':>9}")
-        for num_micro in (1, 4):
-            compare(num_micro, arguments.repeats)
-        time_mask()
+    if arguments.measure:
+        print(json.dumps(measure(*arguments.measure)))
+        return
+
+    import torch
+    import trl
+
+    on_gpu = torch.cuda.is_available()
+    generates = arguments.generation if arguments.generation is not None else not on_gpu
+    rows = 16 if on_gpu else 32
+    device = torch.cuda.get_device_name() if on_gpu else f"{len(os.sched_getaffinity(0))} CPU cores"
+    print(
+        f"{device}, torch {torch.__version__}, trl {trl.__version__}: {rows} completions a step, generation "
+        f"{'included' if generates else 'left out'}"
+    )
+    print(
+        f"{'micro-batches':>13} {'length':>6} {'':<5} {'trainer':<13} {'ms/step':>9} {'tokens/s':>9} {'peak MiB':>9}"
+    )
+    for length in arguments.lengths or ([1024, 4096, 8192] if on_gpu else [64]):
+        for use_lora in (False, True):
+            for num_micro in arguments.micro_batches:
+                compare(arguments.repeats, num_micro, length, use_lora, generates, rows, arguments.steps)
+    time_mask()
+
+
+if __name__ == "__main__":
+    main()
