@@ -53,12 +53,15 @@ class FiniteSteps:
         return grad_norm
 
     def _handle_nonfinite(self, what: str, is_skipped: bool) -> None:
-        is_taken = self.is_deepspeed_enabled and not is_skipped
-        if self.on_nonfinite == "raise" or (self.on_nonfinite == "skip" and is_taken):
-            weights = "DeepSpeed has taken it" if is_taken else "the weights are still those of the step before"
+        if self.on_nonfinite != "warn" and self.is_deepspeed_enabled and not is_skipped:
             raise RuntimeError(
-                f"{what}; {weights}. Look at the rewards and at s2t/nonfinite, lower the learning rate, or leave such "
-                "steps out with on_nonfinite='skip'."
+                f"{what}, and DeepSpeed has taken it: resume from the last checkpoint, with `check_grad_overflow` set in "
+                "the bf16 part of its configuration."
+            )
+        if self.on_nonfinite == "raise":
+            raise RuntimeError(
+                f"{what}; the weights are still those of the step before. Look at the rewards and at s2t/nonfinite, "
+                "lower the learning rate, or leave such steps out with on_nonfinite='skip'."
             )
         if self.on_nonfinite == "skip":
             self.optimizer.zero_grad(set_to_none=True)  # it passes over a weight without a gradient

@@ -129,6 +129,16 @@ def test_under_fp16_an_infinite_gradient_is_left_to_the_loss_scaler_and_the_loss
         trainer._get_grad_norm(trainer.model, norm)
 
 
+@pytest.mark.parametrize("on_nonfinite", ["raise", "skip"])
+def test_a_deepspeed_that_takes_such_a_step_stops_the_run_and_says_so(make_trainer, on_nonfinite):
+    trainer = make_trainer(on_nonfinite=on_nonfinite)
+    trainer.is_deepspeed_enabled = True
+    with pytest.raises(
+        RuntimeError, match="of step 1 is not finite, and DeepSpeed has taken it: resume from the last"
+    ):
+        trainer._get_grad_norm(trainer.model, torch.tensor(math.nan))
+
+
 @pytest.mark.parametrize("max_grad_norm", [1.0, 0.0])
 def test_the_loss_scaler_takes_a_step_without_gradients(make_trainer, max_grad_norm):
     """With a scaler as on a GPU, which asks whether the gradients were looked at."""

@@ -8,6 +8,7 @@ import torch
 from peft import LoraConfig
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import is_bitsandbytes_available
 from trl import DatasetMixtureConfig
 
 from stapo_trl import cli, warm_start
@@ -128,10 +129,15 @@ def test_the_embedded_recipe_does_not_pretend_to_train_an_adapter(capsys):
     assert "The embedded recipe trains all weights of its own model" in capsys.readouterr().err
 
 
-def test_fp16_with_an_adapter_trains(command, tmp_path):
-    cli.main([*command, *(flag for flag in QLORA_ON_T4 if flag != "--load_in_4bit"), "--learning_rate", "1.0"])
+@pytest.mark.parametrize("quantised", [False, True])
+def test_an_adapter_is_trained_in_fp16(command, tmp_path, quantised):
+    if quantised and not is_bitsandbytes_available():
+        pytest.skip("bitsandbytes is not installed")
+    flags = QLORA_ON_T4 if quantised else QLORA_ON_T4[:-1]
+    cli.main([*command, *flags, "--warmup_steps", "0", "--reward_funcs", "toys.content_reward"])
     adapter = load_file(tmp_path / "run" / "adapter_model.safetensors")
     assert all(value.dtype == torch.float32 and value.isfinite().all() for value in adapter.values())
+    assert all(value.any() for name, value in adapter.items() if "lora_B" in name)  # which begins as zero
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [("fp16", torch.float32), ("bf16", torch.bfloat16)])
