@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 import torch
 from datasets import disable_progress_bars, load_dataset
@@ -24,7 +23,6 @@ from trl import (
     DatasetMixtureConfig,
     ModelConfig,
     ScriptArguments,
-    TrlParser,
     get_dataset,
     get_peft_config,
     get_quantization_config,
@@ -36,6 +34,7 @@ from .data import NAMES, find_loader
 from .data.arithmetic import load_arithmetic
 from .heldout import Accuracy, measure_accuracy
 from .progress import HeldOutAccuracy, MetricsFile, ProgressBar, StopOnInterrupt
+from .recipes.arguments import RecipeParser
 from .stapo_config import STAPOConfig
 from .stapo_trainer import STAPOTrainer
 
@@ -154,11 +153,8 @@ def main(argv: Sequence[str]) -> None:
             Command-line arguments after `stapo train`. Without a configuration file, a model and a dataset, the
             embedded recipe gives the settings that they leave open.
     """
-    argv = list(argv)
-    if not any(arg.partition("=")[0] in ("--config", "--model_name_or_path", "--dataset_name") for arg in argv):
-        argv = ["--config", str(Path(__file__).parent / "recipes" / "arithmetic.yaml"), *argv]
-    parser = TrlParser((TrainArguments, STAPOConfig, ModelConfig, DatasetMixtureConfig), prog="stapo train")
-    script_args, args, model_args, mixture = parser.parse_args_and_config(argv)
+    parser = RecipeParser((TrainArguments, STAPOConfig, ModelConfig, DatasetMixtureConfig), prog="stapo train")
+    script_args, args, model_args, mixture, *_ = parser.parse_words(argv, default="arithmetic")
     if model_args.model_name_or_path is None:
         parser.error("--model_name_or_path is missing: give a model, or no model and no data for the embedded recipe.")
     reward_funcs = [get_reward_func(name, args) for name in script_args.reward_funcs]
