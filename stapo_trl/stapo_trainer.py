@@ -142,6 +142,10 @@ class STAPOTrainer(ExactResume, GRPOTrainer):
         self._forward_stats = []  # sums of each micro-batch of a window so far, for the metrics
         self._num_nonfinite_steps = 0
         super().__init__(model, reward_funcs, args, train_dataset, *more, **kwargs)
+        if args.fp16 and is_peft_model(self.model):
+            # TRL casts the adapter of a quantised model to bf16, whose gradients the loss scaler of fp16 cannot read
+            for parameter in self.model.parameters():
+                parameter.data = parameter.data.float() if parameter.requires_grad else parameter.data
         is_own_rollout = kwargs.get("rollout_func") is not None
         check_policy(self.model, self.processing_class, None if is_own_rollout else train_dataset)
         if self.is_deepspeed_enabled and self.on_nonfinite == "skip":

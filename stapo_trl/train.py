@@ -12,19 +12,18 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 import torch
 from datasets import disable_progress_bars, load_dataset
 from rich.console import Console
 from rich.table import Table
 from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, ProgressCallback
+from transformers.utils import is_bitsandbytes_available
 from transformers.utils import logging as transformers_logging
 from trl import (
     DatasetMixtureConfig,
     ModelConfig,
     ScriptArguments,
-    TrlParser,
     get_dataset,
     get_peft_config,
     get_quantization_config,
@@ -36,6 +35,7 @@ from .data import NAMES, find_loader
 from .data.arithmetic import load_arithmetic
 from .heldout import Accuracy, measure_accuracy
 from .progress import HeldOutAccuracy, MetricsFile, ProgressBar, StopOnInterrupt
+from .recipes.arguments import RecipeParser
 from .stapo_config import STAPOConfig
 from .stapo_trainer import STAPOTrainer
 
@@ -154,15 +154,20 @@ def main(argv: Sequence[str]) -> None:
             Command-line arguments after `stapo train`. Without a configuration file, a model and a dataset, the
             embedded recipe gives the settings that they leave open.
     """
-    argv = list(argv)
-    if not any(arg.partition("=")[0] in ("--config", "--model_name_or_path", "--dataset_name") for arg in argv):
-        argv = ["--config", str(Path(__file__).parent / "recipes" / "arithmetic.yaml"), *argv]
-    parser = TrlParser((TrainArguments, STAPOConfig, ModelConfig, DatasetMixtureConfig), prog="stapo train")
-    script_args, args, model_args, mixture = parser.parse_args_and_config(argv)
+    parser = RecipeParser((TrainArguments, STAPOConfig, ModelConfig, DatasetMixtureConfig), prog="stapo train")
+    script_args, args, model_args, mixture, *_ = parser.parse_words(argv, default="arithmetic")
     if model_args.model_name_or_path is None:
         parser.error("--model_name_or_path is missing: give a model, or no model and no data for the embedded recipe.")
+    quantization_config, peft_config = get_quantization_config(model_args), get_peft_config(model_args)
+    if quantization_config is not None and not is_bitsandbytes_available():
+        parser.error("--load_in_4bit and --load_in_8bit need bitsandbytes: pip install -U bitsandbytes")
     reward_funcs = [get_reward_func(name, args) for name in script_args.reward_funcs]
     if model_args.model_name_or_path == EMBEDDED:
+        if quantization_config is not None or peft_config is not None:
+            parser.error(
+                "The embedded recipe trains all weights of its own model: give --model_name_or_path and --dataset_name "
+                "to train an adapter or a quantised model."
+            )
         train_embedded(args, reward_funcs)
         return
 
@@ -179,8 +184,8 @@ def main(argv: Sequence[str]) -> None:
         args=args,
         train_dataset=train_dataset,
         eval_dataset=eval_dataset,
-        quantization_config=get_quantization_config(model_args),
-        peft_config=get_peft_config(model_args),
+        quantization_config=quantization_config,
+        peft_config=peft_config,
         callbacks=[MetricsFile()],
     )
     train(trainer)

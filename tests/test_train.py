@@ -5,6 +5,8 @@ import sys
 
 import pytest
 import torch
+from peft import LoraConfig
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import DatasetMixtureConfig
 
@@ -75,6 +77,70 @@ def test_a_model_or_data_alone_is_refused_with_a_sentence(tmp_path, capsys):
     with pytest.raises(SystemExit):
         cli.main(["train", "--dataset_name", "some/data", *base])
     assert "--model_name_or_path is missing" in capsys.readouterr().err
+
+
+QLORA_ON_T4 = ["--fp16", "true", "--bf16", "false", "--dtype", "float16", "--use_peft", "--load_in_4bit"]
+
+
+@pytest.fixture
+def command(tmp_path):
+    """Of a local model and a local file, up to the flags of a test."""
+    build_model().save_pretrained(tmp_path / "model")
+    build_tokenizer().save_pretrained(tmp_path / "model")
+    (tmp_path / "sums.csv").write_text("problem,solution\n1+1?,2\n1+2?,3\n2+2?,4\n2+3?,5\n")
+    own = ["--model_name_or_path", str(tmp_path / "model"), "--dataset_name", str(tmp_path / "sums.csv")]
+    settings = ["--prompt_format", "plain", "--output_dir", str(tmp_path / "run"), "--use_cpu", "true"]
+    return ["train", *own, *settings, *SHORT, "--max_steps", "1"]
+
+
+def test_the_flags_of_qlora_on_a_t4_reach_the_trainer(command, monkeypatch):
+    """A T4 has no bf16 of its own. What bitsandbytes does with these needs a GPU."""
+
+    class Built(Exception):
+        pass
+
+    def build(**arguments):
+        raise Built(arguments)
+
+    monkeypatch.setattr("stapo_trl.train.is_bitsandbytes_available", lambda: True)
+    monkeypatch.setattr("stapo_trl.train.STAPOTrainer", build)
+    with pytest.raises(Built) as caught:
+        cli.main([*command, *QLORA_ON_T4, "--lora_r", "8", "--use_bnb_nested_quant"])
+    (found,) = caught.value.args
+    assert found["args"].fp16 and not found["args"].bf16 and found["args"].mixed_precision == "fp16"
+    assert found["args"].model_init_kwargs["dtype"] == "float16"
+    quantization = found["quantization_config"]
+    assert quantization.load_in_4bit and quantization.bnb_4bit_quant_type == "nf4"
+    assert quantization.bnb_4bit_compute_dtype == torch.float16 and quantization.bnb_4bit_use_double_quant
+    assert found["peft_config"].r == 8
+
+
+def test_quantisation_without_bitsandbytes_is_refused_in_one_sentence(command, monkeypatch, capsys):
+    monkeypatch.setattr("stapo_trl.train.is_bitsandbytes_available", lambda: False)
+    with pytest.raises(SystemExit):
+        cli.main([*command, *QLORA_ON_T4])
+    assert capsys.readouterr().err.endswith("need bitsandbytes: pip install -U bitsandbytes\n")
+
+
+def test_the_embedded_recipe_does_not_pretend_to_train_an_adapter(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["train", "--use_peft"])
+    assert "The embedded recipe trains all weights of its own model" in capsys.readouterr().err
+
+
+def test_fp16_with_an_adapter_trains(command, tmp_path):
+    cli.main([*command, *(flag for flag in QLORA_ON_T4 if flag != "--load_in_4bit"), "--learning_rate", "1.0"])
+    adapter = load_file(tmp_path / "run" / "adapter_model.safetensors")
+    assert all(value.dtype == torch.float32 and value.isfinite().all() for value in adapter.values())
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("fp16", torch.float32), ("bf16", torch.bfloat16)])
+def test_the_adapter_of_a_quantised_model_suits_the_loss_scaler(make_trainer, precision, dtype):
+    model = build_model()
+    model.is_loaded_in_4bit = True
+    settings = {"fp16": False, "bf16": False} | {precision: True}
+    trainer = make_trainer(model=model, peft_config=LoraConfig(target_modules=["q_proj"]), **settings)
+    assert {parameter.dtype for parameter in trainer.model.parameters() if parameter.requires_grad} == {dtype}
 
 
 def test_help_and_version_work(capsys):
