@@ -155,7 +155,12 @@ def main(argv: Sequence[str]) -> None:
             embedded recipe gives the settings that they leave open.
     """
     parser = RecipeParser((TrainArguments, STAPOConfig, ModelConfig, DatasetMixtureConfig), prog="stapo train")
-    script_args, args, model_args, mixture, *_ = parser.parse_words(argv, default="arithmetic")
+    options, settings, about, words = parser.read_words(argv, default="arithmetic")
+    if options.dry_run:
+        from .dry_run import dry_run
+
+        return dry_run(settings, words, about, options.num_processes)
+    script_args, args, model_args, mixture = parser.parse(settings, words)
     if model_args.model_name_or_path is None:
         parser.error("--model_name_or_path is missing: give a model, or no model and no data for the embedded recipe.")
     quantization_config, peft_config = get_quantization_config(model_args), get_peft_config(model_args)

@@ -9,12 +9,17 @@ about:
 ```
 
 A key replaces that of the base; in `about`, which the trainer does not see, key by key. `about` holds what a reader and
-`--dry_run` want to know: `summary`, `gpus`, `gpu`, `gpu_memory` (GiB), `launch` (a file of `accelerate_configs/`),
-`wall_time`, `measured` (when and where that time was measured; without it, it is an estimate), and for models and data
-by their id `architecture` (fields of the transformers configuration), `problems` and `download` (GB).
+`--dry_run` want to know:
+
+- `summary`, `wall_time`, and `measured`, the day on which that time was measured; without it, it is an estimate
+- `gpus`, `gpu`, `gpu_memory` (GiB of each), `bf16: false` for a GPU without it, `launch` (a file of `accelerate_configs/`)
+- `prompt_length`, tokens of the longest prompt, and `evaluation`, arguments of `stapo evaluate` for the result
+- `architecture`, by the id of the model: fields of its transformers configuration
+- `data`, by the name of the set: `problems`, `download` (GB), `splits` if not all are there
 """
 
 import difflib
+import reprlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -22,6 +27,21 @@ import yaml
 
 
 FOLDER = Path(__file__).parent
+ABOUT = {
+    "summary": str,
+    "wall_time": str,
+    "measured": str,
+    "gpus": int,
+    "gpu": str,
+    "gpu_memory": (int, float),
+    "bf16": bool,
+    "launch": str,
+    "prompt_length": int,
+    "evaluation": str,
+    "architecture": dict,
+    "data": dict,
+}
+DATA = {"problems": int, "download": (int, float), "splits": list}
 __all__ = ["closest", "list_recipes", "load_recipe", "read_recipe"]
 
 
@@ -73,10 +93,11 @@ def read_recipe(name_or_path: str | Path) -> dict:
             raise ValueError(f"{files[-1]} is its own base: {' -> '.join(file.name for file in files)}.")
         layers.append(_read(files[-1]))
     merged = {"about": {}}
-    for layer in reversed(layers):
+    for path, layer in reversed(list(zip(files, layers, strict=True))):
         about = layer.pop("about", None) or {}
-        if not isinstance(about, dict):
-            raise ValueError(f"`about` of {files[0]} must be a mapping, got {about!r}.")
+        _check_types(about, ABOUT, f"`about` of {path}")
+        for name, known in about.get("data", {}).items():
+            _check_types(known, DATA, f"`data: {name}` of {path}")
         merged |= layer | {"about": merged["about"] | about}
     return merged
 
@@ -99,6 +120,16 @@ def _find(name_or_path: str | Path, folder: Path) -> Path:
             "lists them all; a file of your own ends with .yaml."
         )
     return FOLDER / f"{name_or_path}.yaml"
+
+
+def _check_types(mapping, types: Mapping, place: str) -> None:
+    if not isinstance(mapping, dict):
+        raise ValueError(f"{place} must be a mapping, got {reprlib.repr(mapping)}.")
+    for key, value in mapping.items():
+        if key not in types:
+            raise ValueError(f"{place} has no key '{key}': did you mean '{closest(str(key), types)}'?")
+        if not isinstance(value, types[key]):
+            raise ValueError(f"'{key}' in {place} has the wrong type, got {reprlib.repr(value)}.")
 
 
 def _read(path: Path) -> dict:

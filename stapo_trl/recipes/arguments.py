@@ -33,9 +33,12 @@ class RecipeParser(TrlParser):
     >>> from stapo_trl import STAPOConfig
     >>> parser = RecipeParser([STAPOConfig], prog="example")
     >>> words = ["output_dir=run", "s2t_entropy_quantile=1.0", "--use_cpu", "true", "--bf16", "false"]
-    >>> config, options, about = parser.parse_words(words, default=None)
-    >>> config.s2t_entropy_quantile, options.dry_run, about
-    (1.0, False, {})
+    >>> options, settings, about, words = parser.read_words(words, default=None)
+    >>> settings
+    {'output_dir': 'run', 's2t_entropy_quantile': '1.0'}
+    >>> (config,) = parser.parse(settings, words)
+    >>> config.s2t_entropy_quantile
+    1.0
     ```
     """
 
@@ -57,9 +60,9 @@ class RecipeParser(TrlParser):
         """Without the usage, whose hundreds of lines would hide the sentence."""
         self.exit(2, f"{self.prog}: {message}\n")
 
-    def parse_words(self, words: Sequence[str], default: str | None) -> tuple:
+    def read_words(self, words: Sequence[str], default: str | None) -> tuple[Namespace, dict, dict, list[str]]:
         """
-        Parse a command line.
+        Take apart a command line.
 
         Args:
             words (`Sequence[str]`):
@@ -69,20 +72,42 @@ class RecipeParser(TrlParser):
                 Recipe below words that name no recipe, file, model or data.
 
         Returns:
-            `tuple`: an instance of each dataclass, the options of the command (`recipe`, `config`, `dry_run`,
-            `num_processes`), and the recipe's `about`.
+            `tuple`: the options of the command (`recipe`, `config`, `dry_run`, `num_processes`), the settings of the
+            recipe and the overrides, the recipe's `about`, and the other words.
         """
         overrides, words = _take_overrides(words)
         options, _ = self.own.parse_known_args(words)
+        if options.num_processes is not None and options.num_processes < 1:
+            self.error(f"--num_processes must be at least 1, got {options.num_processes}.")
+        if options.num_processes and not options.dry_run:
+            self.error("--num_processes is for --dry_run: a run takes its processes from accelerate launch.")
         names = [word.partition("=")[0] for word in words] + [f"--{key}" for key in overrides]
         if not any(name in FROM_SCRATCH for name in names):
             options.recipe = default
         try:
             settings = self._read(options) | overrides
-            about = settings.pop("about", {})
+            self._check_names(settings.keys() - {"about", "env"})
+        except ValueError as error:
+            self.error(str(error))
+        return options, settings, settings.pop("about", {}), words
+
+    def parse(self, settings: dict, words: Sequence[str] = ()) -> tuple:
+        """
+        The dataclasses of these settings, with the words `--key value` over them.
+
+        Args:
+            settings (`dict`):
+                As from [`load_recipe`]. Variables under `env` are set in the environment, as by TRL.
+            words (`Sequence[str]`, *optional*):
+                Arguments `--key value`.
+
+        Returns:
+            `tuple`: an instance of each dataclass.
+        """
+        settings = dict(settings)
+        try:
             for name, value in dict(settings.pop("env", None) or {}).items():
                 os.environ[name] = str(value)
-            self._check_names(settings)
             # Scalars go through the command line's own types and choices; argparse knows no words for the others
             scalars = {key: value for key, value in settings.items() if isinstance(value, (str, int, float))}
             self.set_defaults_with_config(**{key: settings[key] for key in settings.keys() - scalars.keys()})
@@ -92,7 +117,7 @@ class RecipeParser(TrlParser):
             *parsed, _ = self.parse_args_into_dataclasses(words, look_for_args_file=False)
         except (TypeError, ValueError) as error:
             self.error(str(error))
-        return *parsed, options, about
+        return tuple(parsed)
 
     def _read(self, options: Namespace) -> dict:
         if options.config:
