@@ -12,6 +12,9 @@ from IPython.core.inputtransformer2 import TransformerManager
 from nbclient import NotebookClient
 from packaging.requirements import Requirement
 
+from stapo_trl.cli import COMMANDS
+from stapo_trl.recipes import list_recipes
+
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = {path.stem: nbformat.read(path, as_version=4) for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
@@ -137,6 +140,16 @@ def test_pip_is_the_only_magic_and_cells_are_plain_python(name):
     for cell in code_cells(name):
         magics = re.findall(r"get_ipython\(\)\.(\w+)\('?(\w*)", transform(cell.source))
         assert magics == ([("run_line_magic", "pip")] * 2 if cell.id == "install" else []), cell.id
+
+
+@every_notebook
+def test_recipes_commands_and_notebooks_that_are_named_exist(name):
+    text = "\n".join(cell.source for cell in NOTEBOOKS[name].cells)
+    assert set(re.findall(r"\b(qwen3-[\w.]+-[\w-]+)\b", text)) <= set(list_recipes())
+    assert set(re.findall(r"`stapo (\w+)|stapo\(\"(\w+)", text)) <= {
+        pair for command in COMMANDS for pair in ((command, ""), ("", command))
+    }
+    assert set(re.findall(r"\b(\d\d_\w+)\.ipynb", text)) <= set(NOTEBOOKS)
 
 
 @every_notebook
