@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from datasets import disable_progress_bars
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -36,6 +37,7 @@ def dry_run(settings: dict, words: Sequence[str], about: dict, num_processes: in
     """
     types = (TrainArguments, planned_config(num_processes or about.get("gpus", 1)), ModelConfig, DatasetMixtureConfig)
     parser, problems = RecipeParser(types, "stapo train"), []
+    disable_progress_bars()  # of a local data set
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         plan = Plan(*parser.parse(settings, words), about)
@@ -122,7 +124,7 @@ def _describe_memory(plan: Plan, config: PretrainedConfig, size: Size) -> dict[s
     if gpu_memory:
         peak = max(value for name, value in estimate.items() if name.startswith("peak"))
         verdict = "fits" if peak <= gpu_memory else "does not fit: lower per_device_train_batch_size, or the lengths"
-        shown[f"{about.get('gpus', 1)} x {about.get('gpu', 'GPU')}"] = f"{gpu_memory}: {verdict}"
+        shown[f"{args.world_size} x {about.get('gpu', 'GPU')}"] = f"{gpu_memory}: {verdict}"
     return shown
 
 

@@ -73,10 +73,9 @@ class Plan:
 
     @property
     def steps_per_epoch(self) -> int | None:
-        """Optimizer steps of an epoch, as transformers counts them: incomplete generation batches are left out."""
-        if self.num_problems is None:
-            return None
-        return max(ceil(self.num_problems // self.prompts_per_generation * self.steps_per_generation), 1)
+        """Optimizer steps of an epoch, without its incomplete generation; `None` if there is none, or it is not known."""
+        generations = (self.num_problems or 0) // self.prompts_per_generation
+        return ceil(generations * self.steps_per_generation) or None
 
     @property
     def total_steps(self) -> int | None:
