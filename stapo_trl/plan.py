@@ -128,7 +128,7 @@ def find_model_config(name: str | None, about: dict) -> PretrainedConfig | None:
     except (AttributeError, TypeError, ValueError) as error:
         raise ValueError(f"`architecture` of {name} is no configuration of transformers: {error}") from error
     try:
-        return AutoConfig.from_pretrained(name, local_files_only=True)
+        return AutoConfig.from_pretrained(name, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError) as error:
         if Path(name).is_dir():
             raise ValueError(f"The folder {name} holds no model: {error}") from error

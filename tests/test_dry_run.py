@@ -1,5 +1,6 @@
 """`stapo train --dry_run`: every recipe, its arithmetic, and the contradictions it finds; then a recipe that trains."""
 
+import os
 import socket
 
 import pytest
@@ -111,3 +112,18 @@ def test_a_local_model_and_local_data_are_read_and_text_is_no_markup(tmp_path, c
     assert "One generation takes 64 prompts, but" in errors[0] and "has 2" in errors[0]
     assert "up to 1032 tokens, but the model reads 256" in errors[1]
     assert rows["parameters"] == "0.1 M, trained 0.1 M" and rows["output_dir"] == "[/bold]"
+
+
+def test_a_file_from_elsewhere_runs_nothing(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OWN_VARIABLE", "0")
+    (tmp_path / "rewards.py").write_text("open('imported', 'w')\n")
+    (tmp_path / "own.yaml").write_text(f"base: {BASE}\nreward_funcs: [rewards.mine]\nenv: {{OWN_VARIABLE: 7}}\n")
+    assert dry_run(capsys, "--config", "own.yaml")[0] == 0
+    assert not (tmp_path / "imported").exists() and os.environ["OWN_VARIABLE"] == "0"
+
+
+def test_a_share_that_holds_no_answer_is_told(capsys):
+    # 2 GPUs x (0.2 x 80 - 2) GiB less 27.5 of weights; an answer takes 16,384 x 160 KiB = 2.5 GiB
+    _, rows, _ = dry_run(capsys, "--recipe", "qwen3-14b-stapo", "vllm_gpu_memory_utilization=0.2")
+    assert "holds 0.2 sequences of full length): too small" in rows["generation: vLLM"]

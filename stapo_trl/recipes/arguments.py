@@ -57,14 +57,14 @@ class RecipeParser(TrlParser):
         )
         super().__init__(dataclass_types, prog=prog, parents=[own], allow_abbrev=False)
         self.own = own
-        self.known = {}  # types of each field; the parser's own fields keep only one of a union
+        self.known = {}  # type hints; those of the fields themselves were cut to one of a union by the parser
         for dataclass_type in dataclass_types:
             hints = get_type_hints(dataclass_type)
-            self.known |= {field.name: _members(hints[field.name]) for field in fields(dataclass_type)}
+            self.known |= {field.name: hints[field.name] for field in fields(dataclass_type)}
 
     def error(self, message: str):
         """Without the usage, whose hundreds of lines would hide the sentence."""
-        self.exit(2, f"{self.prog}: {message}\n")
+        self.exit(2, f"{self.prog}: {' '.join(message.split())}\n")
 
     def read_words(self, words: Sequence[str], default: str | None) -> tuple[Namespace, dict, dict, list[str]]:
         """
@@ -112,13 +112,15 @@ class RecipeParser(TrlParser):
         """
         settings = dict(settings)
         try:
-            for name, value in (settings.pop("env", None) or {}).items():
-                os.environ[name] = str(value)
+            variables = settings.pop("env", None) or {}
+            if not isinstance(variables, dict):
+                raise ValueError(f"`env` must be a mapping, got {reprlib.repr(variables)}.")
+            os.environ |= {str(name): str(value) for name, value in variables.items()}
             # Scalars go through the command line's own types and choices; argparse knows no words for the others
             scalars = {key: value for key, value in settings.items() if isinstance(value, (str, int, float))}
             others = {key: value for key, value in settings.items() if key not in scalars}
             for key, value in others.items():
-                if type(value) not in self.known[key]:
+                if not _fits(value, self.known[key]):
                     raise ValueError(f"{key} cannot be {'null' if value is None else reprlib.repr(value)}.")
             self.set_defaults_with_config(**others)
             words = [f"--{key}={value}" for key, value in scalars.items()] + list(words)
@@ -138,7 +140,7 @@ class RecipeParser(TrlParser):
         """Lists, mappings and null as in YAML; everything else stays the text that was typed."""
         if text == "null":
             return None
-        if text.startswith(("[", "{")) and self.known.get(key, set()) & {list, dict}:
+        if text.startswith(("[", "{")) and any(_fits(empty, self.known.get(key)) for empty in ([], {})):
             try:
                 return yaml.safe_load(text)
             except (yaml.YAMLError, RecursionError) as error:
@@ -151,10 +153,12 @@ class RecipeParser(TrlParser):
                 raise ValueError(f"there is no setting '{name}': did you mean '{closest(name, self.known)}'?")
 
 
-def _members(hint) -> set[type]:
-    """The types of a union, or the one type, without their parameters."""
-    union = get_origin(hint) in (Union, UnionType)
-    return {get_origin(member) or member for member in (get_args(hint) if union else [hint])}
+def _fits(value, hint) -> bool:
+    """Whether null, a list or a mapping is of a type; of lists of text the items are looked at too."""
+    for member in get_args(hint) if get_origin(hint) in (Union, UnionType) else [hint]:
+        if type(value) is (get_origin(member) or member):
+            return member != list[str] or all(isinstance(item, str) for item in value)
+    return False
 
 
 def _take_overrides(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:

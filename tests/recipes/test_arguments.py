@@ -87,11 +87,22 @@ def test_errors_are_one_line_without_the_usage(words, sentence, capsys):
     assert exit.value.code == 2 and sentence in lines[-1] and not any("usage" in line for line in lines)
 
 
-def test_a_file_with_a_list_for_a_number_is_refused(tmp_path, capsys):
-    (tmp_path / "own.yaml").write_text("num_generations: [8]\n")
-    with pytest.raises(SystemExit):
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("num_generations: [8]", "num_generations cannot be [8]."),
+        ("learning_rate: 2026-12-01", "learning_rate cannot be datetime.date(2026, 12, 1)."),
+        ("lora_target_modules: [[a], b]", "lora_target_modules cannot be [['a'], 'b']."),
+        ("model_init_kwargs: [a]", "model_init_kwargs cannot be ['a']."),
+        ("env: 3", "`env` must be a mapping, got 3."),
+        ("learning_rat: 1", "there is no setting 'learning_rat': did you mean 'learning_rate'?"),
+    ],
+)
+def test_a_file_with_the_wrong_type_is_refused(tmp_path, capsys, line, sentence):
+    (tmp_path / "own.yaml").write_text(line)
+    with pytest.raises(SystemExit) as exit:
         parse(["--config", str(tmp_path / "own.yaml"), *CPU])
-    assert "num_generations cannot be [8]." in capsys.readouterr().err
+    assert exit.value.code == 2 and f"test: {sentence}" in capsys.readouterr().err
 
 
 def test_env_of_a_file_is_set_as_by_trl(tmp_path, monkeypatch):
