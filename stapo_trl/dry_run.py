@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from datasets import Dataset, disable_progress_bars
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -36,6 +37,8 @@ def dry_run(settings: dict, words: Sequence[str], about: dict, num_processes: in
     """
     types = (TrainArguments, planned_config(num_processes or about.get("gpus", 1)), ModelConfig, DatasetMixtureConfig)
     parser, problems = RecipeParser(types, "stapo train"), []
+    settings = {key: value for key, value in settings.items() if key != "env"}
+    disable_progress_bars()  # of a local data set
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         plan = Plan(*parser.parse(settings, words), about)
@@ -45,13 +48,14 @@ def dry_run(settings: dict, words: Sequence[str], about: dict, num_processes: in
             )
         model, dataset = plan.model_args.model_name_or_path, plan.script_args.dataset_name
         for name in plan.script_args.reward_funcs:
-            _collect(problems, get_reward_func, name, plan.args)
+            if "." not in name:  # the code behind a dotted path is not run before the run
+                _collect(problems, get_reward_func, name, plan.args)
         for name in (model, dataset):
             _collect(problems, check_id, name)
         plan.num_problems = plan.known_data.get("problems")
         if Path(dataset or "").is_file():
             sets = _collect(problems, get_datasets, plan.script_args, plan.mixture, plan.args.eval_strategy != "no")
-            plan.num_problems = sets and len(sets[0])
+            plan.num_problems = len(sets[0]) if sets and isinstance(sets[0], Dataset) else None
         config = _collect(problems, find_model_config, model, about)
         size = config and count_parameters(config, plan.model_args)
         problems += find_contradictions(plan, config)
@@ -76,7 +80,7 @@ def _collect(problems: list[str], function: Callable, *arguments):
     try:
         return function(*arguments)
     except (OSError, ValueError) as error:
-        problems.append(str(error))
+        problems.append(" ".join(str(error).split()))
 
 
 def _describe_settings(plan: Plan, names: list[str]) -> dict[str, str]:
@@ -118,11 +122,13 @@ def _describe_memory(plan: Plan, config: PretrainedConfig, size: Size) -> dict[s
     shown |= {name: f"{value:.1f}" for name, value in estimate.items() if value}
     if args.use_vllm and args.vllm_mode == "colocate" and gpu_memory:
         sequences = count_vllm_sequences(config, size, args, plan.sequence_length, gpu_memory)
-        shown["generation: vLLM"] += f" (its cache holds {sequences:.1f} sequences of full length)"
+        shown["generation: vLLM"] += f" (its cache holds {max(sequences, 0):.1f} sequences of full length)"
+        if sequences < 1:
+            shown["generation: vLLM"] += ": too small, raise vllm_gpu_memory_utilization or the tensor parallel size"
     if gpu_memory:
         peak = max(value for name, value in estimate.items() if name.startswith("peak"))
         verdict = "fits" if peak <= gpu_memory else "does not fit: lower per_device_train_batch_size, or the lengths"
-        shown[f"{about.get('gpus', 1)} x {about.get('gpu', 'GPU')}"] = f"{gpu_memory}: {verdict}"
+        shown[f"{args.world_size} x {about.get('gpu', 'GPU')}"] = f"{gpu_memory}: {verdict}"
     return shown
 
 

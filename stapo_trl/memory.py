@@ -43,7 +43,7 @@ def count_parameters(config: PretrainedConfig, model_args: ModelConfig) -> Size:
     ```python
     >>> from stapo_trl.warm_start import build_model
     >>> count_parameters(build_model().config, ModelConfig())
-    Size(total=100416, linear=98304, trained=100416)
+    Size(total=100288, linear=98304, trained=100288)
     ```
     """
     with init_empty_weights(include_buffers=True):

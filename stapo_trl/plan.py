@@ -73,10 +73,9 @@ class Plan:
 
     @property
     def steps_per_epoch(self) -> int | None:
-        """Optimizer steps of an epoch, as transformers counts them: incomplete generation batches are left out."""
-        if self.num_problems is None:
-            return None
-        return max(ceil(self.num_problems // self.prompts_per_generation * self.steps_per_generation), 1)
+        """Optimizer steps of an epoch, without its incomplete generation; `None` if there is none, or it is not known."""
+        generations = (self.num_problems or 0) // self.prompts_per_generation
+        return ceil(generations * self.steps_per_generation) or None
 
     @property
     def total_steps(self) -> int | None:
@@ -129,7 +128,7 @@ def find_model_config(name: str | None, about: dict) -> PretrainedConfig | None:
     except (AttributeError, TypeError, ValueError) as error:
         raise ValueError(f"`architecture` of {name} is no configuration of transformers: {error}") from error
     try:
-        return AutoConfig.from_pretrained(name, local_files_only=True)
+        return AutoConfig.from_pretrained(name, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError) as error:
         if Path(name).is_dir():
             raise ValueError(f"The folder {name} holds no model: {error}") from error

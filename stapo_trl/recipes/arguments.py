@@ -3,10 +3,13 @@
 import argparse
 import os
 import re
+import reprlib
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
+from types import UnionType
+from typing import Union, get_args, get_origin, get_type_hints
 
 import yaml
 from trl import TrlParser
@@ -54,11 +57,14 @@ class RecipeParser(TrlParser):
         )
         super().__init__(dataclass_types, prog=prog, parents=[own], allow_abbrev=False)
         self.own = own
-        self.known = {field.name for dataclass_type in dataclass_types for field in fields(dataclass_type)}
+        self.known = {}  # type hints; those of the fields themselves were cut to one of a union by the parser
+        for dataclass_type in dataclass_types:
+            hints = get_type_hints(dataclass_type)
+            self.known |= {field.name: hints[field.name] for field in fields(dataclass_type)}
 
     def error(self, message: str):
         """Without the usage, whose hundreds of lines would hide the sentence."""
-        self.exit(2, f"{self.prog}: {message}\n")
+        self.exit(2, f"{self.prog}: {' '.join(message.split())}\n")
 
     def read_words(self, words: Sequence[str], default: str | None) -> tuple[Namespace, dict, dict, list[str]]:
         """
@@ -85,7 +91,7 @@ class RecipeParser(TrlParser):
         if not any(name in FROM_SCRATCH for name in names):
             options.recipe = default
         try:
-            settings = self._read(options) | overrides
+            settings = self._read(options) | {key: self._read_value(key, text) for key, text in overrides.items()}
             self._check_names(settings.keys() - {"about", "env"})
         except ValueError as error:
             self.error(str(error))
@@ -106,11 +112,17 @@ class RecipeParser(TrlParser):
         """
         settings = dict(settings)
         try:
-            for name, value in dict(settings.pop("env", None) or {}).items():
-                os.environ[name] = str(value)
+            variables = settings.pop("env", None) or {}
+            if not isinstance(variables, dict):
+                raise ValueError(f"`env` must be a mapping, got {reprlib.repr(variables)}.")
+            os.environ |= {str(name): str(value) for name, value in variables.items()}
             # Scalars go through the command line's own types and choices; argparse knows no words for the others
             scalars = {key: value for key, value in settings.items() if isinstance(value, (str, int, float))}
-            self.set_defaults_with_config(**{key: settings[key] for key in settings.keys() - scalars.keys()})
+            others = {key: value for key, value in settings.items() if key not in scalars}
+            for key, value in others.items():
+                if not _fits(value, self.known[key]):
+                    raise ValueError(f"{key} cannot be {'null' if value is None else reprlib.repr(value)}.")
+            self.set_defaults_with_config(**others)
             words = [f"--{key}={value}" for key, value in scalars.items()] + list(words)
             _, unknown = self.parse_known_args(words)
             self._check_names([word.lstrip("-").partition("=")[0] for word in unknown])
@@ -124,30 +136,39 @@ class RecipeParser(TrlParser):
             return read_recipe(Path(options.config))
         return read_recipe(options.recipe) if options.recipe else {}
 
+    def _read_value(self, key: str, text: str):
+        """Lists, mappings and null as in YAML; everything else stays the text that was typed."""
+        if text == "null":
+            return None
+        if text.startswith(("[", "{")) and any(_fits(empty, self.known.get(key)) for empty in ([], {})):
+            try:
+                return yaml.safe_load(text)
+            except (yaml.YAMLError, RecursionError) as error:
+                raise ValueError(f"the value of {key} is no plain YAML: {reprlib.repr(text)}.") from error
+        return text
+
     def _check_names(self, names) -> None:
         for name in names:
             if name not in self.known:
                 raise ValueError(f"there is no setting '{name}': did you mean '{closest(name, self.known)}'?")
 
 
-def _take_overrides(words: Sequence[str]) -> tuple[dict, list[str]]:
+def _fits(value, hint) -> bool:
+    """Whether null, a list or a mapping is of a type; of lists of text the items are looked at too."""
+    for member in get_args(hint) if get_origin(hint) in (Union, UnionType) else [hint]:
+        if type(value) is (get_origin(member) or member):
+            return member != list[str] or all(isinstance(item, str) for item in value)
+    return False
+
+
+def _take_overrides(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """The words `key=value` that are not the value of the option before them, and the other words."""
     overrides, others, before = {}, [], ""
     for word in words:
         takes_a_value = before.startswith("--") and "=" not in before and before != "--dry_run"
         if not takes_a_value and (match := re.fullmatch(r"([A-Za-z_]\w*)=(.*)", word, flags=re.DOTALL)):
-            overrides[match[1]] = _read_value(match[2])
+            overrides[match[1]] = match[2]
         else:
             others.append(word)
         before = word
     return overrides, others
-
-
-def _read_value(text: str):
-    """Lists, mappings and null as in YAML; everything else stays the text that was typed."""
-    if text.strip() != "null" and not text.lstrip().startswith(("[", "{")):
-        return text
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
-        return text
