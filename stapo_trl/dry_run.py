@@ -57,14 +57,14 @@ def dry_run(settings: dict, words: Sequence[str], about: dict, num_processes: in
             sets = _collect(problems, get_datasets, plan.script_args, plan.mixture, plan.args.eval_strategy != "no")
             plan.num_problems = len(sets[0]) if sets and isinstance(sets[0], Dataset) else None
         config = _collect(problems, find_model_config, model, about)
-        size = config and count_parameters(config, plan.model_args)
+        size = config and _collect(problems, count_parameters, config, plan.model_args)
         problems += find_contradictions(plan, config)
 
     console = Console(width=None if sys.stdout.isatty() else 160)
     names = [*settings, *(word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--"))]
     _show(console, "Settings", _describe_settings(plan, names))
     _show(console, "Batches", _describe_batches(plan))
-    if config is not None:
+    if size is not None:
         _show(console, "Memory of each process in GiB (estimate)", _describe_memory(plan, config, size))
     _show(console, "Downloads", _describe_downloads(plan, size))
     if "evaluation" in about:

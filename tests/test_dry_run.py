@@ -1,4 +1,4 @@
-"""`stapo train --dry_run`: every recipe, its arithmetic, and the contradictions it finds; then a recipe that trains."""
+"""`stapo train --dry_run`: every recipe, its arithmetic, and the contradictions it finds."""
 
 import os
 import socket
@@ -67,6 +67,7 @@ def test_the_batches_of_the_paper(capsys):
         (["vllm_mode=colocated"], "got 'colocated'"),
         (["fp16=true"], "At most one of fp16 and bf16"),
         (["load_in_4bit=true"], "set use_peft=true"),
+        (["use_peft=true", "lora_target_modules=[q_projection]"], "q_projection"),
         (["fp16=true", "bf16=false", "dtype=float16"], "float16 weights cannot hold"),
         (["eval_strategy=steps", "eval_steps=10"], "dapo-math-17k has no split 'test'"),
         (["max_completion_length=32000", "vllm_max_model_length=33024"], "but the model reads 32768"),
