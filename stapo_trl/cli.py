@@ -11,6 +11,7 @@ from ._version import __version__
 # Name of each command: its module, which has a `main(argv)` and is imported on use (torch and TRL take seconds), and help
 COMMANDS = {
     "train": (".train", "train with STAPO; without arguments, the embedded recipe on a CPU"),
+    "recipes": (".recipes.listing", "the recipes of `stapo train --recipe NAME`"),
     "evaluate": (".evaluation.command", "avg@N, pass@k and maj@k of a model on the maths benchmarks"),
     "compare": (".evaluation.comparison", "whether two results of `stapo evaluate` differ by more than noise"),
     "data": (".data.check", "look at data sets: `stapo data check NAME_OR_PATH`"),

@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 import torch
 from datasets import disable_progress_bars, load_dataset
@@ -25,7 +24,6 @@ from trl import (
     DatasetMixtureConfig,
     ModelConfig,
     ScriptArguments,
-    TrlParser,
     get_dataset,
     get_peft_config,
     get_quantization_config,
@@ -37,6 +35,7 @@ from .data import NAMES, find_loader
 from .data.arithmetic import load_arithmetic
 from .heldout import Accuracy, measure_accuracy
 from .progress import HeldOutAccuracy, MetricsFile, ProgressBar, StopOnInterrupt
+from .recipes.arguments import RecipeParser
 from .stapo_config import STAPOConfig
 from .stapo_trainer import STAPOTrainer
 
@@ -155,11 +154,13 @@ def main(argv: Sequence[str]) -> None:
             Command-line arguments after `stapo train`. Without a configuration file, a model and a dataset, the
             embedded recipe gives the settings that they leave open.
     """
-    argv = list(argv)
-    if not any(arg.partition("=")[0] in ("--config", "--model_name_or_path", "--dataset_name") for arg in argv):
-        argv = ["--config", str(Path(__file__).parent / "recipes" / "arithmetic.yaml"), *argv]
-    parser = TrlParser((TrainArguments, STAPOConfig, ModelConfig, DatasetMixtureConfig), prog="stapo train")
-    script_args, args, model_args, mixture = parser.parse_args_and_config(argv)
+    parser = RecipeParser((TrainArguments, STAPOConfig, ModelConfig, DatasetMixtureConfig), prog="stapo train")
+    options, settings, about, words = parser.read_words(argv, default="arithmetic")
+    if options.dry_run:
+        from .dry_run import dry_run
+
+        return dry_run(settings, words, about, options.num_processes)
+    script_args, args, model_args, mixture = parser.parse(settings, words)
     if model_args.model_name_or_path is None:
         parser.error("--model_name_or_path is missing: give a model, or no model and no data for the embedded recipe.")
     quantization_config, peft_config = get_quantization_config(model_args), get_peft_config(model_args)

@@ -8,6 +8,10 @@ import pytest
 
 MODULES = [
     "groups",
+    "memory",
+    "recipes",
+    "recipes.arguments",
+    "recipes.listing",
     "s2t",
     "stapo_config",
     "token_dynamics",

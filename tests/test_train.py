@@ -12,6 +12,7 @@ from transformers.utils import is_bitsandbytes_available
 from trl import DatasetMixtureConfig
 
 from stapo_trl import cli, warm_start
+from stapo_trl.data.arithmetic import load_arithmetic
 from stapo_trl.train import TrainArguments, get_datasets, get_reward_func
 from stapo_trl.warm_start import build_model, build_tokenizer
 
@@ -174,3 +175,25 @@ def test_named_sets_and_local_files_are_loaded_into_the_schema(tmp_path, monkeyp
     get_datasets(script_args, DatasetMixtureConfig(), evaluates=True)
     common = {"columns": {}, "prompt_format": "chat", "streaming": True, "unusable": "drop", "config": "socratic"}
     assert seen == [common | {"split": "train"}, common | {"split": "test"}]
+
+
+def test_a_recipe_trains_an_adapter_on_a_local_model_and_local_data(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    build_model().save_pretrained("model")
+    build_tokenizer().save_pretrained("model")
+    rows = load_arithmetic("train", 16)
+    with open("sums.jsonl", "w") as file:
+        for row in rows:
+            file.write(json.dumps({"problem": row["prompt"], "solution": row["solution"]}) + "\n")
+    small = [
+        "model_name_or_path=model",
+        "dataset_name=sums.jsonl",
+        "prompt_format=plain",
+        "output_dir=run",
+        "max_steps=2",
+    ]
+    small += ["use_cpu=true", "fp16=false", "dtype=float32", "max_completion_length=8", "s2t_prob_threshold=0.1"]
+    cli.main(["train", "--recipe", "qwen3-0.6b-lora-colab", *small, "--gradient_checkpointing", "false"])
+    assert (tmp_path / "run" / "adapter_model.safetensors").stat().st_size > 0
+    steps = [json.loads(line)["step"] for line in open("run/metrics.jsonl") if "s2t/candidate_share" in line]
+    assert steps == [1, 2]
