@@ -37,7 +37,7 @@ def main(argv: Sequence[str]) -> None:
     """
     parser = argparse.ArgumentParser("stapo score", description=__doc__)
     parser.add_argument("--model", required=True, help=f"folder or hub name of the policy, or {EMBEDDED}")
-    parser.add_argument("--data", required=True, help="completions: .jsonl, .json or .parquet")
+    parser.add_argument("--data", required=True, help="completions: a JSON, JSONL, CSV or parquet file")
     parser.add_argument("--output_dir", default="stapo-score", help="folder to write (default: %(default)s)")
     for name in ("prompt", "completion", "reward"):
         parser.add_argument(f"--{name}_column", help=f"column with the {name}s, if it has an unusual name")
@@ -60,7 +60,7 @@ def score_file(arguments: argparse.Namespace) -> None:
     for name, valid, rule in (
         ("prob_threshold", 0 <= arguments.prob_threshold < 1, "in [0, 1)"),
         ("entropy_quantile", 0 <= arguments.entropy_quantile <= 1, "in [0, 1]"),
-        ("temperature", arguments.temperature > 0, "above 0"),
+        ("temperature", 0 < arguments.temperature < float("inf"), "above 0"),
         ("mini_batch_size", arguments.mini_batch_size is None or arguments.mini_batch_size > 0, "at least 1"),
         ("batch_size", arguments.batch_size > 0, "at least 1"),
     ):
@@ -72,6 +72,8 @@ def score_file(arguments: argparse.Namespace) -> None:
     rows = read_rows(arguments.data, arguments.prompt_column, arguments.completion_column, arguments.reward_column)
     model, tokenizer = load_model(arguments.model)
     completions = tokenize_rows(rows, tokenizer)
+    if not completions:
+        raise ValueError(f"Every completion in {arguments.data} is empty.")
     if not any(completion.advantage for completion in completions):
         raise ValueError(
             "Every advantage is zero, so nothing would be reinforced: give several completions for each prompt with "

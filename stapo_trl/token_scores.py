@@ -40,7 +40,17 @@ def score_completions(
     Returns:
         `list[torch.Tensor]`: for each completion (3, T) in float32: log-probabilities and entropies, in nats, and
         log-sums of squared probabilities.
+
+    Raises:
+        `ValueError`: for a token that the model does not have.
     """
+    num_embeddings = model.get_input_embeddings().num_embeddings
+    for number, completion in enumerate(completions):
+        if (highest := max(completion.prompt_ids + completion.completion_ids)) >= num_embeddings:
+            raise ValueError(
+                f"Completion {number} has the token id {highest}, but the model has {num_embeddings} embeddings: it was "
+                "sampled from another model, or the tokenizer is another model's."
+            )
     add_fused_lm_head(model, temperature, outputs=("log_probs", "entropy", "log_sum_sq_probs"))
     model.eval()
     lengths = [len(completion.prompt_ids) + len(completion.completion_ids) for completion in completions]

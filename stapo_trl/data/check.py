@@ -4,12 +4,14 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 from datasets import Dataset
 from transformers import AutoTokenizer
 
-from . import BENCHMARKS, NAMES, find_loader, load_benchmark
+from . import BENCHMARKS, NAMES, find_loader, load_benchmark, load_local
 from .overlap import count_overlap
 from .prompt import PromptFormat
 from .rows import question
@@ -27,7 +29,9 @@ def main(argv: Sequence[str]) -> None:
     check = parser.add_subparsers(dest="command", required=True).add_parser(
         "check", help="rows, copies, unusable golds, lengths, overlap with the evaluation sets, and a sample"
     )
-    check.add_argument("name", metavar="NAME_OR_PATH", help=f"{', '.join((*NAMES, *BENCHMARKS))}, or a local file")
+    check.add_argument(
+        "name", metavar="NAME_OR_PATH", help=f"{', '.join((*NAMES, *BENCHMARKS))}, or a local file or folder"
+    )
     check.add_argument("--path", help="local copy of a named set")
     check.add_argument("--config", help="configuration")
     check.add_argument("--split", help="split, if there are several")
@@ -51,9 +55,9 @@ def main(argv: Sequence[str]) -> None:
 def _load(args: argparse.Namespace) -> Dataset:
     if args.name in BENCHMARKS:
         return load_benchmark(args.name, path=args.path, split=args.split, prompt_format=args.prompt_format)
-    load = find_loader(args.name)
+    load = find_loader(args.name) or (partial(load_local, args.name) if Path(args.name).is_dir() else None)
     if load is None:
-        raise ValueError(f"{args.name!r} is neither a file nor one of {', '.join((*NAMES, *BENCHMARKS))}.")
+        raise ValueError(f"{args.name!r} is neither a file or folder nor one of {', '.join((*NAMES, *BENCHMARKS))}.")
     options = {"path": args.path, "config": args.config, "split": args.split}
     columns = {"problem": args.problem_column, "solution": args.solution_column}
     return load(

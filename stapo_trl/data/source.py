@@ -1,11 +1,20 @@
 """Opens a data set: a repository on the hub, or a file or folder in its place. Nothing in it is executed."""
 
+import glob
+from collections.abc import Mapping
 from pathlib import Path
+from zipfile import BadZipFile
 
+import fsspec
 import pandas as pd
+import pyarrow.parquet as pq
+import yaml
 from datasets import (
     Dataset,
+    DatasetBuilder,
     DatasetDict,
+    DownloadConfig,
+    DownloadManager,
     Features,
     IterableDataset,
     IterableDatasetDict,
@@ -13,6 +22,7 @@ from datasets import (
     concatenate_datasets,
     get_dataset_config_names,
     load_dataset,
+    load_dataset_builder,
     load_from_disk,
 )
 from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
@@ -20,7 +30,16 @@ from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
 from .json_file import open_json
 
 
-READERS = {"parquet": "parquet", "jsonl": "json", "json": "json", "csv": "csv", "tsv": "csv", "arrow": "arrow"}
+UNREADABLE = (DatasetGenerationError, ValueError, EOFError, OSError, BadZipFile, yaml.YAMLError)
+READERS = {
+    "parquet": "parquet",
+    "jsonl": "json",
+    "ndjson": "json",
+    "json": "json",
+    "csv": "csv",
+    "tsv": "csv",
+    "arrow": "arrow",
+}
 
 
 def open_rows(
@@ -40,7 +59,7 @@ def open_rows(
             Repository on the hub, used if there is no `path`.
         path (`str` or `Path`, *optional*):
             A parquet, JSON, JSONL, CSV, TSV or Arrow file, or a folder in the shape of a repository or of
-            `save_to_disk`. Text in CSV and JSON files stays text: 025 is not turned into 25.
+            `save_to_disk`. Text in CSV and JSON files stays text, on the hub too: 025 is not turned into 25.
         config (`str`, *optional*):
             Configuration. Without one the default; where there is no default, all of them, one after the other.
         revision (`str`, *optional*):
@@ -50,14 +69,14 @@ def open_rows(
         default_split (`str`, defaults to `"train"`):
             What to take of several splits.
         streaming (`bool`, defaults to `False`):
-            Whether the rows are read while they are iterated over.
+            Whether the rows are read while they are iterated over. JSON on the hub is downloaded before.
 
     Returns:
         `Dataset` or `IterableDataset`
 
     Raises:
         `FileNotFoundError`: if there is nothing at `path`, or the repository is gone or out of reach.
-        `ValueError`: for an unknown split or kind of file, and for a broken line, by its number.
+        `ValueError`: for an unknown split or kind of file, one without rows, and for a broken line, by its number.
     """
     if path is not None and not Path(path).is_dir():
         if split not in (None, "train") and split not in Path(path).name:
@@ -69,7 +88,7 @@ def open_rows(
     if split is None:
         split = next(iter(splits)) if len(splits) == 1 else default_split
     if split not in splits:
-        raise ValueError(f"'{path or repo_id}' has no split {split!r}: give one of {list(splits)} as `split`.")
+        raise ValueError(f"'{path or repo_id}' has no split {split!r}: give one of {[*map(str, splits)]} as `split`.")
     return splits[split]
 
 
@@ -82,15 +101,33 @@ def _open_file(path: Path, streaming: bool) -> Dataset | IterableDataset:
     if not path.stat().st_size:
         raise ValueError(f"{path} is empty.")
     if READERS[kind] == "json":
-        return open_json(path, streaming)
+        return open_json([path], streaming)
     options = {}
-    if READERS[kind] == "csv":
-        separator = "\t" if kind == "tsv" else ","
-        options = {"sep": separator} | _as_text(pd.read_csv(path, nrows=0, sep=separator).columns)
     try:
-        return load_dataset(READERS[kind], data_files=str(path), split="train", streaming=streaming, **options)
-    except DatasetGenerationError as error:
-        raise ValueError(f"{path} cannot be read as {kind}: {error.__cause__ or error}.") from error
+        if kind == "parquet" and not pq.read_metadata(path).num_rows:
+            raise ValueError("it has no rows")
+        if READERS[kind] == "csv":
+            separator = "\t" if kind == "tsv" else ","
+            options = {"sep": separator} | _as_text(_read_header(path, separator))
+        file = glob.escape(str(path))
+        return load_dataset(READERS[kind], data_files=file, split="train", streaming=streaming, **options)
+    except UNREADABLE as error:
+        raise ValueError(f"{path} cannot be read as {kind}: {_reason(error)}.") from error
+
+
+def _reason(error: Exception) -> Exception:
+    """What went wrong: `datasets` hides it behind an error that says nothing."""
+    return error.__cause__ or error if isinstance(error, DatasetGenerationError) else error
+
+
+def _read_header(path: Path, separator: str) -> list[str]:
+    """Names of the columns of a CSV whose first row fits them."""
+    first = pd.read_csv(path, nrows=1, sep=separator, dtype=str)
+    if not isinstance(first.index, pd.RangeIndex):  # what stands too much would move every cell to another column
+        raise ValueError("its first row has more cells than there are columns: put quotes around texts with commas")
+    if first.empty:
+        raise ValueError("it has no rows")
+    return list(first.columns)
 
 
 def _as_text(names) -> dict:
@@ -109,10 +146,24 @@ def _load(repo_id: str, config: str | None, revision: str | None, streaming: boo
     """All splits of a repository; of all its configurations if it has several and no default."""
 
     def load(config: str | None):
-        options = {"name": config, "revision": revision, "streaming": streaming}
+        options = {"name": config, "revision": revision}
+        builder = load_dataset_builder(repo_id, **options)
+        options["streaming"] = streaming
+        if builder.name == "json" and builder.config.field is None:
+            # Archives are unpacked anew: the cache of `datasets` knows a local one by its name only
+            manager = DownloadManager(download_config=DownloadConfig(force_extract=True))
+            files = manager.download_and_extract(dict(builder.config.data_files))
+            return (IterableDatasetDict if streaming else DatasetDict)(
+                {
+                    split: open_json([Path(file) for file in manager.iter_files(part)], streaming)
+                    for split, part in files.items()
+                }
+            )
+        if builder.name == "parquet":
+            _check_types(builder, streaming)
         splits = load_dataset(repo_id, **options)
-        first = next(iter(splits.values()))
-        if first.info.builder_name == "csv":
+        if builder.name == "csv":
+            first = next(iter(splits.values()))
             splits = load_dataset(repo_id, **options, **_as_text(first.column_names or next(iter(first))))
         return splits
 
@@ -129,3 +180,31 @@ def _load(repo_id: str, config: str | None, revision: str | None, streaming: boo
         raise FileNotFoundError(
             f"'{repo_id}' could not be loaded ({error}): give another copy as `repo_id`, or a local file as `path`."
         ) from error
+    except UNREADABLE as error:
+        raise ValueError(f"'{repo_id}' cannot be read: {_reason(error)}") from error
+
+
+def _check_types(builder: DatasetBuilder, streaming: bool) -> None:
+    """Refuses parquet files whose text would become numbers, in the type of the first file or of the README."""
+    files = [file for part in builder.config.data_files.values() for file in part]
+    wanted = builder.info.features
+    if wanted is None and len(files) == 1:
+        return
+    for file, opened in zip(files, files if streaming else DownloadManager().download(files), strict=True):
+        with fsspec.open(opened) as content:
+            stored = Features.from_arrow_schema(pq.read_schema(content))
+        wanted = wanted or stored
+        for name in stored:
+            if _loses_text(stored[name], wanted.get(name)):
+                raise ValueError(
+                    f"the column {name!r} is text in {file} and {wanted[name]} for the other files or the README, which "
+                    "would turn 025 into 25: give that file as `path`."
+                )
+
+
+def _loses_text(stored: object, wanted: object) -> bool:
+    if isinstance(stored, Value) and isinstance(wanted, Value):
+        return "string" in stored.dtype and "string" not in wanted.dtype
+    if isinstance(stored, Mapping) and isinstance(wanted, Mapping):
+        return any(_loses_text(stored[name], wanted.get(name)) for name in stored)
+    return _loses_text(getattr(stored, "feature", None), getattr(wanted, "feature", None)) if stored else False

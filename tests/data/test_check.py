@@ -38,7 +38,7 @@ def test_named_sets_are_read_from_a_local_copy(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["gsm9k"], "'gsm9k' is neither a file nor one of dapo-math-17k, .*olympiadbench"),
+        (["gsm9k"], "'gsm9k' is neither a file or folder nor one of dapo-math-17k, .*olympiadbench"),
         (["gsm8k"], "'openai/gsm8k' could not be loaded"),
         (["aime24", "--path", "nowhere"], "There is no file nowhere"),
     ],

@@ -4,7 +4,7 @@ import json
 import logging
 
 import pytest
-from datasets import Dataset, DatasetDict, Features, IterableDataset, Value
+from datasets import Dataset, DatasetDict, Features, IterableDataset, List, Value
 
 from stapo_trl import STAPOConfig, preflight
 from stapo_trl.data import load_local, load_problems
@@ -153,10 +153,17 @@ def test_the_format_of_the_rows_does_not_matter(format):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("streaming", [False, True])
 def test_short_floats_keep_the_digits_they_were_written_with(dtype, streaming):
-    features = Features(question=Value("string"), answer=Value(dtype))
-    rows = Dataset.from_dict({"question": ["a?", "b?"], "answer": [27.0, 0.1]}, features=features)
-    problems = load_problems(rows.to_iterable_dataset() if streaming else rows, "made")
-    assert [row["solution"] for row in problems] == ["27", "0.1"]
+    numbers = Value(dtype)
+    for column, type, wrap in (
+        ("answer", numbers, lambda value: value),
+        ("final_answer", List(numbers), lambda value: [value]),
+        ("reward_model", {"ground_truth": numbers}, lambda value: {"ground_truth": value}),
+    ):
+        features = Features({"question": Value("string"), column: type})
+        columns = {"question": ["a?", "b?"], column: [wrap(27.0), wrap(0.1)]}
+        rows = Dataset.from_dict(columns, features=features)
+        problems = load_problems(rows.to_iterable_dataset() if streaming else rows, "made")
+        assert [row["solution"] for row in problems] == ["27", "0.1"]
 
 
 def test_half_a_character_makes_a_row_unusable(tmp_path):
