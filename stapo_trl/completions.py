@@ -1,5 +1,6 @@
 """Saved completions: prompts, what was answered to them, and the advantages that GRPO would give."""
 
+import contextlib
 import json
 import math
 import re
@@ -22,7 +23,7 @@ NAMES = {
     "completion": ("completion", "response", "output", "generation", "generated_text"),
     "reward": ("reward", "score"),
 }
-LISTS = re.compile(r"""\[\s*(?:\{\s*["'](?:role|content)["']|\d)""")  # a chat or token ids, in a CSV
+CHAT = re.compile(r"""\[\s*\{\s*"(?:role|content)"\s*:""")  # in a cell of a CSV
 LARGEST = torch.finfo(torch.float32).max
 
 
@@ -85,20 +86,19 @@ def read_rows(path: str | Path, prompt=None, completion=None, reward=None) -> li
                 f"{name}s by --{name}_column."
             )
         if column not in (None, name):
-            rows = [{seen: value for seen, value in row.items() if seen != name} | {name: row[column]} for row in rows]
+            rows = [{name if seen == column else seen: row[seen] for seen in row if seen != name} for row in rows]
+            found = list(rows[0])
     if path.name.lower().removesuffix(".gz").endswith((".csv", ".tsv")):
-        rows = [{name: _parse_cell(value) for name, value in row.items()} for row in rows]
+        rows = [{name: _parse_cell(name, value) for name, value in row.items()} for row in rows]
     return rows
 
 
-def _parse_cell(text: str | None) -> object:
+def _parse_cell(name: str, text: str | None) -> object:
     """What a cell of a CSV stands for: nothing, a chat or token ids in JSON, or the text that it is."""
-    if text is None or LISTS.match(text) is None:
-        return text or None
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+    if text and (name.endswith("_ids") or CHAT.match(text)):
+        with contextlib.suppress(ValueError):
+            return json.loads(text)
+    return text or None
 
 
 def tokenize_rows(rows: Sequence[Mapping], tokenizer: PreTrainedTokenizerBase) -> list[Completion]:
@@ -161,7 +161,9 @@ def _tokenize(row: Mapping, tokenizer: PreTrainedTokenizerBase) -> tuple[list[in
             _check_messages("prompt", prompt)
             if tokenizer.chat_template is None:
                 raise ValueError("the prompt is a chat, but the tokenizer has no chat template: give prompts as text.")
-            messages = [message | {"content": completion_text([message | {"role": "assistant"}])} for message in prompt]
+            messages = [
+                message | {"content": completion_text([message | {"role": "assistant"}])} for message in prompt
+            ]
             prompt_ids = tokenizer.apply_chat_template(
                 messages, add_generation_prompt=True, tokenize=True, return_dict=True
             )["input_ids"]

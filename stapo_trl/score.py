@@ -15,10 +15,11 @@ import torch
 from datasets import disable_progress_bars
 from rich.console import Console
 from rich.table import Table
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
 from .completions import Completion, read_rows, tokenize_rows
+from .evaluation.policy import load_tokenizer
 from .token_log import TokenLog
 from .token_scores import apply_rule, list_tokens, score_completions
 
@@ -118,8 +119,9 @@ def load_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         from .warm_start import WarmStart, get_warm_start
 
         name = get_warm_start(WarmStart())
+    tokenizer = load_tokenizer(name)  # says what a name that is no model lacks
     model = AutoModelForCausalLM.from_pretrained(name, dtype="auto")
-    return model.to("cuda" if torch.cuda.is_available() else "cpu"), AutoTokenizer.from_pretrained(name)
+    return model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer
 
 
 def show_summary(arguments: argparse.Namespace, completions: list[Completion], tokens: dict) -> None:
