@@ -1,7 +1,6 @@
 """The problems that are asked: a published benchmark, the embedded task, or a file of one's own."""
 
 import hashlib
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +8,7 @@ from pathlib import Path
 from datasets import Dataset
 
 from ..data import BENCHMARKS, load_arithmetic, load_benchmark, load_local
-from ..data.columns import JSON_ROW
+from ..data.columns import open_row
 from ..data.source import open_rows
 from .sample import Problem, Request
 
@@ -83,7 +82,7 @@ def open_benchmark(name: str, data_dir: str | Path | None = None, size: int | No
 
 def _in_schema(path: str) -> Dataset | None:
     """The rows of a file that has the project's columns already; `None` for another file."""
-    rows = [json.loads(row[JSON_ROW]) if JSON_ROW in row else row for row in open_rows("", path)]
+    rows = list(map(open_row, open_rows("", path)))
     if not all(set(COLUMNS) <= row.keys() for row in rows):
         return None
     return Dataset.from_list([{column: row[column] for column in COLUMNS} for row in rows])
