@@ -1,7 +1,6 @@
 """What a training run shows and writes while it goes on: a bar, `metrics.jsonl`, held-out accuracy, and a clean stop."""
 
 import json
-import os
 import signal
 import warnings
 from pathlib import Path
@@ -14,6 +13,7 @@ from transformers import TrainerCallback
 from trl.models import unwrap_model_for_generation
 
 from .heldout import measure_accuracy
+from .whole_file import write_whole
 
 
 class ProgressBar(TrainerCallback):
@@ -64,11 +64,9 @@ class MetricsFile(TrainerCallback):
         if not state.is_world_process_zero:
             return
         self.path = Path(args.output_dir) / "metrics.jsonl"
-        unfinished = self.path.with_suffix(".tmp")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            unfinished.write_text("".join(to_line(entry["step"], entry) for entry in state.log_history))
-            os.replace(unfinished, self.path)
+            write_whole(self.path, "".join(to_line(entry["step"], entry) for entry in state.log_history))
         except OSError as error:
             self._give_up(error)
 

@@ -7,7 +7,6 @@ tokenised again, which can differ from the tokens that were sampled: a column `c
 
 import argparse
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from .completions import Completion, read_rows, tokenize_rows
 from .evaluation.policy import load_tokenizer
 from .token_log import TokenLog
 from .token_scores import apply_rule, list_tokens, score_completions
+from .whole_file import write_whole
 
 
 EMBEDDED = "embedded/arithmetic"
@@ -107,9 +107,7 @@ def score_file(arguments: argparse.Namespace) -> None:
     )
     log.rows = {"tokens": token_rows, "completions": completion_rows}
     log.write()
-    unfinished = output_dir / ".metrics.jsonl"
-    unfinished.write_text("".join(json.dumps(entry) + "\n" for entry in metrics))
-    os.replace(unfinished, output_dir / "metrics.jsonl")
+    write_whole(output_dir / "metrics.jsonl", "".join(json.dumps(entry) + "\n" for entry in metrics))
     show_summary(arguments, completions, tokens)
 
 

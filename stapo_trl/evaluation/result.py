@@ -14,10 +14,10 @@ from rich.table import Table
 
 from .._version import __version__
 from ..rewards.comparison import canonical
+from ..whole_file import write_whole
 from .benchmark import Benchmark
 from .metrics import avg_at_n, interval, maj_at_k, pass_at_k
 from .sample import Sample
-from .sample_file import write_whole
 
 
 # Scores depend on the versions of the graders as well as on those of the model's code

@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from ..whole_file import write_whole
 from .sample import Sample
 
 
@@ -65,13 +66,3 @@ class SampleFile:
         """Write all samples anew, at once."""
         lines = [json.dumps(self.settings), *(sample.to_json() for sample in self.samples.values())]
         write_whole(self.path, "\n".join(lines) + "\n")
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that it is there whole or not at all."""
-    unfinished = path.with_name(path.name + ".tmp")
-    with open(unfinished, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(unfinished, path)

@@ -3,7 +3,6 @@
 import functools
 import io
 import math
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,8 @@ import matplotlib
 from markupsafe import escape
 from matplotlib import font_manager
 from matplotlib.figure import Figure
+
+from ..whole_file import replacing
 
 
 # Role -> colour on white, colour on dark. Of the colour-blind safe palette of Okabe and Ito, vermilion is kept for
@@ -104,10 +105,9 @@ def format_power(value: float, position: int | None = None) -> str:
 @styled
 def save(figure: Figure, path: Path) -> None:
     """Save a figure as the file `path`, which appears when it is whole. The name's ending gives the format."""
-    unfinished = path.with_name(f".{path.name}")
     metadata = {"Date": None} if path.suffix == ".svg" else None
-    figure.savefig(unfinished, format=path.suffix[1:], dpi=200, metadata=metadata)
-    os.replace(unfinished, path)
+    with replacing(path) as unfinished:
+        figure.savefig(unfinished, format=path.suffix[1:], dpi=200, metadata=metadata)
 
 
 @styled
