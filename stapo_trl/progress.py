@@ -1,5 +1,6 @@
 """What a training run shows and writes while it goes on: a bar, `metrics.jsonl`, held-out accuracy, and a clean stop."""
 
+import contextlib
 import json
 import signal
 import warnings
@@ -93,18 +94,18 @@ def read_metrics(path: str | Path) -> list[dict]:
 
     Args:
         path (`str` or `Path`):
-            A `metrics.jsonl`. A missing file, and a last line that a killed run left unfinished, count as empty.
+            A `metrics.jsonl`. A missing file counts as empty; lines that are no JSON object, such as a last one that a
+            killed run left unfinished, are passed over.
 
     Returns:
         `list[dict]`: one entry a line, each with its `step`.
     """
+    text = Path(path).read_text(encoding="utf-8-sig", errors="replace") if Path(path).exists() else ""
     entries = []
-    for line in Path(path).read_text().splitlines() if Path(path).exists() else []:
-        try:
+    for line in text.split("\n"):  # JSON may hold signs at which `splitlines` would split
+        with contextlib.suppress(ValueError, RecursionError):
             entries.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
-    return entries
+    return [entry for entry in entries if isinstance(entry, dict)]
 
 
 class HeldOutAccuracy(TrainerCallback):

@@ -4,6 +4,7 @@ import functools
 import io
 import math
 import re
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,13 +33,15 @@ COLORS = {
 INK, MUTED, GRID, SILENCED = (COLORS[role][0] for role in ("ink", "muted", "grid", "silenced"))
 RUNS = [light for role, (light, _) in COLORS.items() if role.startswith("run-")]
 FAMILIES = ["Helvetica Neue", "Arial", "Liberation Sans", "DejaVu Sans"]
+# For signs that those lack, where one is installed
+WIDER_FAMILIES = ["Noto Sans CJK SC", "WenQuanYi Zen Hei", "PingFang SC", "Microsoft YaHei", "Arial Unicode MS"]
 
 
 @functools.cache
 def _settings() -> dict:
     known = set(font_manager.get_font_names())
     return {
-        "font.family": [family for family in FAMILIES if family in known],
+        "font.family": [family for family in FAMILIES + WIDER_FAMILIES if family in known],
         "font.size": 9,
         "text.color": INK,
         "text.parse_math": False,  # tokens and names may hold dollar signs
@@ -73,7 +76,8 @@ def styled(function: Callable) -> Callable:
 
     @functools.wraps(function)
     def wrapper(*args, **kwargs):
-        with matplotlib.rc_context(_settings()):
+        with matplotlib.rc_context(_settings()), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing from font")  # in a PNG; the viewer's fonts draw an SVG
             return function(*args, **kwargs)
 
     return wrapper
@@ -95,11 +99,9 @@ def format_power(value: float, position: int | None = None) -> str:
     ```
     """
     exponent = round(math.log10(value))
-    return (
-        f"{value:g}"
-        if -3 < exponent < 4
-        else "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    )
+    if -3 < exponent < 4:
+        return f"{value:g}"
+    return "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
 @styled
