@@ -45,7 +45,7 @@ def main(argv: Sequence[str]) -> None:
         print(problems.info.description)
         if args.tokenizer:
             print(describe_lengths(problems, args.tokenizer))
-    except (ValueError, FileNotFoundError) as error:
+    except (ValueError, OSError) as error:
         sys.exit(str(error))
     overlap = count_overlap(question(prompt)[1] for prompt in problems["prompt"])
     print(f"in evaluation sets: {', '.join(f'{name} {count}' for name, count in overlap.items())}")
@@ -55,7 +55,10 @@ def main(argv: Sequence[str]) -> None:
 def _load(args: argparse.Namespace) -> Dataset:
     if args.name in BENCHMARKS:
         return load_benchmark(args.name, path=args.path, split=args.split, prompt_format=args.prompt_format)
-    load = find_loader(args.name) or (partial(load_local, args.name) if Path(args.name).is_dir() else None)
+    is_local = Path(args.name).exists() and args.name not in ("", *NAMES)
+    if is_local and args.path:
+        raise ValueError(f"--path goes with a named set, but {args.name!r} is a file or folder itself.")
+    load = partial(load_local, args.name) if is_local else find_loader(args.name)
     if load is None:
         raise ValueError(f"{args.name!r} is neither a file or folder nor one of {', '.join((*NAMES, *BENCHMARKS))}.")
     options = {"path": args.path, "config": args.config, "split": args.split}

@@ -68,6 +68,8 @@ def open_benchmark(name: str, data_dir: str | Path | None = None, size: int | No
     Raises:
         `ValueError`: for an unknown name, or rows that cannot be asked or graded.
     """
+    if size is not None and size < 1:
+        raise ValueError(f"`size` must be at least 1, got {size}.")
     if name == "arithmetic":
         dataset = load_arithmetic("test", size or 500)
     elif name in BENCHMARKS:

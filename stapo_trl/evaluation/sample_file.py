@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterable
+from dataclasses import fields
 from pathlib import Path
 
 from ..whole_file import write_whole
@@ -40,7 +41,13 @@ class SampleFile:
         try:
             found, *entries = map(json.loads, content.splitlines())
             samples = [Sample(**entry) for entry in entries]
-        except (ValueError, TypeError) as error:
+            for number, sample in enumerate(samples, 2):
+                for field in fields(Sample):
+                    if not isinstance(getattr(sample, field.name), field.type):
+                        raise TypeError(f"line {number} has the {field.name} {getattr(sample, field.name)!r:.80}")
+            if not isinstance(found, dict):
+                raise TypeError(f"line 1 holds no settings but {found!r:.80}")
+        except (ValueError, TypeError, RecursionError) as error:
             raise ValueError(
                 f"{self.path} is no file of samples ({error}): remove it, or choose another folder."
             ) from error
