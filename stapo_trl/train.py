@@ -9,12 +9,14 @@ import importlib
 import os
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 import torch
+import yaml
 from datasets import disable_progress_bars, load_dataset
 from rich.console import Console
 from rich.table import Table
@@ -145,6 +147,15 @@ def get_datasets(script_args: TrainArguments, mixture: DatasetMixtureConfig, eva
     return dataset[script_args.dataset_train_split], dataset[script_args.dataset_test_split] if evaluates else None
 
 
+@contextmanager
+def tell_mistakes() -> Iterator[None]:
+    """Ends the command with one sentence for what is wrong with its arguments, files, data or model."""
+    try:
+        yield
+    except (ValueError, OSError, yaml.YAMLError) as error:
+        sys.exit(f"stapo train: {error}")
+
+
 def main(argv: Sequence[str]) -> None:
     """
     Train, and save the model, its metrics and their picture in the run's folder.
@@ -158,10 +169,11 @@ def main(argv: Sequence[str]) -> None:
     if not any(arg.partition("=")[0] in ("--config", "--model_name_or_path", "--dataset_name") for arg in argv):
         argv = ["--config", str(Path(__file__).parent / "recipes" / "arithmetic.yaml"), *argv]
     parser = TrlParser((TrainArguments, STAPOConfig, ModelConfig, DatasetMixtureConfig), prog="stapo train")
-    script_args, args, model_args, mixture = parser.parse_args_and_config(argv)
+    with tell_mistakes():
+        script_args, args, model_args, mixture = parser.parse_args_and_config(argv)
+        reward_funcs = [get_reward_func(name, args) for name in script_args.reward_funcs]
     if model_args.model_name_or_path is None:
         parser.error("--model_name_or_path is missing: give a model, or no model and no data for the embedded recipe.")
-    reward_funcs = [get_reward_func(name, args) for name in script_args.reward_funcs]
     if model_args.model_name_or_path == EMBEDDED:
         train_embedded(args, reward_funcs)
         return
@@ -172,17 +184,18 @@ def main(argv: Sequence[str]) -> None:
         "dtype": model_args.dtype,
         **(args.model_init_kwargs or {}),
     }
-    train_dataset, eval_dataset = get_datasets(script_args, mixture, args.eval_strategy != "no")
-    trainer = STAPOTrainer(
-        model=model_args.model_name_or_path,
-        reward_funcs=reward_funcs,
-        args=args,
-        train_dataset=train_dataset,
-        eval_dataset=eval_dataset,
-        quantization_config=get_quantization_config(model_args),
-        peft_config=get_peft_config(model_args),
-        callbacks=[MetricsFile()],
-    )
+    with tell_mistakes():
+        train_dataset, eval_dataset = get_datasets(script_args, mixture, args.eval_strategy != "no")
+        trainer = STAPOTrainer(
+            model=model_args.model_name_or_path,
+            reward_funcs=reward_funcs,
+            args=args,
+            train_dataset=train_dataset,
+            eval_dataset=eval_dataset,
+            quantization_config=get_quantization_config(model_args),
+            peft_config=get_peft_config(model_args),
+            callbacks=[MetricsFile()],
+        )
     train(trainer)
     if args.push_to_hub:
         trainer.push_to_hub(dataset_name=script_args.dataset_name)

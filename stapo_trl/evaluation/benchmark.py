@@ -9,6 +9,8 @@ from datasets import Dataset
 
 from ..data import BENCHMARKS, load_arithmetic, load_benchmark, load_local
 from ..data.columns import open_row
+from ..data.gold import gold_text
+from ..data.prompt import check_prompt
 from ..data.source import open_rows
 from .sample import Problem, Request
 
@@ -87,7 +89,19 @@ def _in_schema(path: str) -> Dataset | None:
     rows = list(map(open_row, open_rows("", path)))
     if not all(set(COLUMNS) <= row.keys() for row in rows):
         return None
-    return Dataset.from_list([{column: row[column] for column in COLUMNS} for row in rows])
+    written = []
+    for number, row in enumerate(rows):
+        try:
+            gold = row["solution"] if isinstance(row["solution"], str) else gold_text(row["solution"])
+            check_prompt(row["prompt"])
+            f"{gold}{row['problem_id']}".encode()  # half a character cannot be stored
+        except ValueError as error:
+            raise ValueError(f"{path}, row {number}: {error}.") from error
+        names = {name: str(row[name]) for name in ("problem_id", "source")}
+        written.append({"prompt": row["prompt"], "solution": gold, **names})
+    if len({type(row["prompt"]) for row in written}) > 1:
+        raise ValueError(f"{path} has prompts of plain text and chats: make them one kind.")
+    return Dataset.from_list(written)
 
 
 def from_dataset(name: str, dataset: Dataset) -> Benchmark:
