@@ -120,7 +120,7 @@ def _reason(error: Exception) -> Exception:
     return error.__cause__ or error if isinstance(error, DatasetGenerationError) else error
 
 
-def _read_header(path: Path, separator: str) -> list[str]:
+def _read_header(path: str | Path, separator: str) -> list[str]:
     """Names of the columns of a CSV whose first row fits them."""
     first = pd.read_csv(path, nrows=1, sep=separator, dtype=str)
     if not isinstance(first.index, pd.RangeIndex):  # what stands too much would move every cell to another column
@@ -161,11 +161,10 @@ def _load(repo_id: str, config: str | None, revision: str | None, streaming: boo
             )
         if builder.name == "parquet":
             _check_types(builder, streaming)
-        splits = load_dataset(repo_id, **options)
-        if builder.name == "csv":
-            first = next(iter(splits.values()))
-            splits = load_dataset(repo_id, **options, **_as_text(first.column_names or next(iter(first))))
-        return splits
+        if builder.name == "csv" and not builder.config.names:
+            headers = [_read_header(file, builder.config.sep) for file in _fetch(builder, streaming)]
+            options |= _as_text(headers[0])
+        return load_dataset(repo_id, **options)
 
     try:
         try:
@@ -186,12 +185,11 @@ def _load(repo_id: str, config: str | None, revision: str | None, streaming: boo
 
 def _check_types(builder: DatasetBuilder, streaming: bool) -> None:
     """Refuses parquet files whose text would become numbers, in the type of the first file or of the README."""
-    files = [file for part in builder.config.data_files.values() for file in part]
     wanted = builder.info.features
-    if wanted is None and len(files) == 1:
+    if wanted is None and sum(map(len, builder.config.data_files.values())) == 1:
         return
-    for file, opened in zip(files, files if streaming else DownloadManager().download(files), strict=True):
-        with fsspec.open(opened) as content:
+    for file in _fetch(builder, streaming):
+        with fsspec.open(file) as content:
             stored = Features.from_arrow_schema(pq.read_schema(content))
         wanted = wanted or stored
         for name in stored:
@@ -200,6 +198,12 @@ def _check_types(builder: DatasetBuilder, streaming: bool) -> None:
                     f"the column {name!r} is text in {file} and {wanted[name]} for the other files or the README, which "
                     "would turn 025 into 25: give that file as `path`."
                 )
+
+
+def _fetch(builder: DatasetBuilder, streaming: bool) -> list[str]:
+    """The files of all splits: downloaded, or for a stream where they are."""
+    files = [file for part in builder.config.data_files.values() for file in part]
+    return files if streaming else DownloadManager().download(files)
 
 
 def _loses_text(stored: object, wanted: object) -> bool:
