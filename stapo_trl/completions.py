@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 from .data.columns import open_row
 from .data.source import open_rows
 from .groups import have_spread
-from .rewards.completion import completion_text
+from .rewards.completion import completion_text, plain_messages
 
 
 NAMES = {
@@ -161,11 +161,8 @@ def _tokenize(row: Mapping, tokenizer: PreTrainedTokenizerBase) -> tuple[list[in
             _check_messages("prompt", prompt)
             if tokenizer.chat_template is None:
                 raise ValueError("the prompt is a chat, but the tokenizer has no chat template: give prompts as text.")
-            messages = [
-                message | {"content": completion_text([message | {"role": "assistant"}])} for message in prompt
-            ]
             prompt_ids = tokenizer.apply_chat_template(
-                messages, add_generation_prompt=True, tokenize=True, return_dict=True
+                plain_messages(prompt), add_generation_prompt=True, tokenize=True, return_dict=True
             )["input_ids"]
         else:
             prompt_ids = tokenizer(_check_text("prompt", prompt))["input_ids"]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 from datasets import Dataset
+from jinja2 import TemplateError
 from transformers import AutoTokenizer
 
 from . import BENCHMARKS, NAMES, find_loader, load_benchmark, load_local
@@ -85,7 +86,7 @@ def describe_lengths(problems: Dataset, tokenizer_name: str) -> str:
         `str`: median, 95th percentile and maximum, in tokens.
 
     Raises:
-        `ValueError`: for chat prompts and a tokenizer without a chat template.
+        `ValueError`: for chat prompts and a tokenizer without a chat template, or one that refuses them.
     """
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_name)
     is_chat = not isinstance(problems[0]["prompt"], str)
@@ -94,7 +95,10 @@ def describe_lengths(problems: Dataset, tokenizer_name: str) -> str:
 
     def measure(prompts: list) -> dict:
         if is_chat:
-            prompts = tokenizer.apply_chat_template(prompts, tokenize=False, add_generation_prompt=True)
+            try:
+                prompts = tokenizer.apply_chat_template(prompts, tokenize=False, add_generation_prompt=True)
+            except TemplateError as error:
+                raise ValueError(f"The chat template of {tokenizer_name} refuses the prompts: {error}.") from error
         return {"length": [len(ids) for ids in tokenizer(prompts, add_special_tokens=not is_chat)["input_ids"]]}
 
     lengths = problems.map(

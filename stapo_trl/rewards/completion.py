@@ -36,6 +36,24 @@ def completion_text(completion: str | list[dict]) -> str:
     return text or ""
 
 
+def plain_messages(messages: list[dict]) -> list[dict]:
+    """The messages with plain text for content: templates of text models write a content list as Python's `repr`.
+
+    Args:
+        messages (`list[dict]`): A chat.
+
+    Returns:
+        `list[dict]`
+
+    Example:
+    ```python
+    >>> plain_messages([{"role": "user", "content": [{"type": "text", "text": "1+1?"}]}])
+    [{'role': 'user', 'content': '1+1?'}]
+    ```
+    """
+    return [message | {"content": completion_text([{"content": message.get("content")}])} for message in messages]
+
+
 def _part_text(part: object) -> str:
     """The text of a part of a content list, none of an image's."""
     if isinstance(part, Mapping):

@@ -24,6 +24,9 @@ def test_it_counts_and_shows(tmp_path, capsys):
     assert json.loads(sample)["solution"] == "19"
     with pytest.raises(SystemExit, match="no chat template: use the prompt format 'plain'"):
         cli.main(["data", "check", str(file), *options])
+    (tmp_path / "tokenizer" / "chat_template.jinja").write_text("{{ raise_exception('no such role') }}")
+    with pytest.raises(SystemExit, match="chat template of .* refuses the prompts: no such role"):
+        cli.main(["data", "check", str(file), *options])
 
 
 def test_named_sets_are_read_from_a_local_copy(tmp_path, capsys):
