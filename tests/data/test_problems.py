@@ -254,3 +254,21 @@ def test_settings_are_checked_before_any_row_is_read():
         load_problems(DatasetDict(train=Dataset.from_list(BAD)), "made")
     with pytest.raises(ValueError, match="`unusable` must be 'raise' or 'drop', got 'keep'"):
         load_problems(None, "made", unusable="keep")
+
+
+@pytest.mark.parametrize(
+    ("message", "flaw"),
+    [
+        ({"role": ["user"], "content": "a?"}, r"no role but \['user'\]"),
+        ({"role": 1, "content": "a?"}, "no role but 1"),
+        ({"role": "user", "content": 5}, "got .*5"),
+        ({"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What is shown?"}]}, "an image"),
+    ],
+)
+def test_a_chat_that_cannot_be_read_makes_its_row_unusable(tmp_path, message, flaw):
+    rows = [{"prompt": [{"role": "user", "content": "b?"}], "answer": "1"}, {"prompt": [message], "answer": "2"}]
+    file = tmp_path / "made.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(ValueError, match=f"row 1: .*{flaw}"):
+        load_local(file)
+    assert load_local(file, unusable="drop")["solution"][:] == ["1"]
