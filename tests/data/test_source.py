@@ -122,8 +122,8 @@ def test_nothing_in_a_repository_is_trusted_and_the_revision_is_handed_on(monkey
         calls.append((repo_id, options))
         return DatasetDict(train=Dataset.from_list(ROWS)) if "streaming" in options else SimpleNamespace(name="arrow")
 
-    monkeypatch.setattr("stapo_trl.data.source.load_dataset", fake)
-    monkeypatch.setattr("stapo_trl.data.source.load_dataset_builder", fake)
+    monkeypatch.setattr("stapo_trl.data.repository.load_dataset", fake)
+    monkeypatch.setattr("stapo_trl.data.repository.load_dataset_builder", fake)
     open_rows("some/repo", config="main", revision="abc", streaming=True)
     options = {"name": "main", "revision": "abc"}
     assert calls == [("some/repo", options), ("some/repo", options | {"streaming": True})]
@@ -225,3 +225,18 @@ def test_a_list_may_stand_behind_any_white_space(tmp_path):
 def test_signs_that_are_patterns_elsewhere_are_names_of_files(tmp_path):
     (tmp_path / "rows[1]*.csv").write_text("question,answer\n1+1?,02\n")
     assert open_rows("", tmp_path / "rows[1]*.csv")[0] == ROWS[0]
+
+
+def test_without_a_network_the_files_are_used_that_were_fetched_before(tmp_path, monkeypatch):
+    commit = "a" * 40
+    repository = tmp_path / "hub" / "datasets--some--math"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text(commit)
+    (repository / "snapshots" / commit).mkdir(parents=True)
+    (repository / "snapshots" / commit / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in MIXED))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    for revision in (None, commit):
+        rows = open_rows("some/math", revision=revision)
+        assert [json.loads(row["(row)"]) for row in rows] == MIXED
+    with pytest.raises(FileNotFoundError, match="'some/math' could not be loaded"):
+        open_rows("some/math", revision="b" * 40)
