@@ -142,7 +142,7 @@ def first_step(path: Path) -> int:
 
 def list_shards(folder: Path, name: str = "*") -> list[Path]:
     """Finished shards of a token log, in the order of their steps."""
-    return sorted(folder.glob(f"{name}-*-*.parquet"))
+    return sorted(folder.glob(f"{name}-{'[0-9]' * 8}-{'[0-9]' * 5}.parquet"))
 
 
 def read_token_log(run_dir: str | Path, name: str = "tokens") -> pa.Table:
