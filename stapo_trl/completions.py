@@ -147,29 +147,27 @@ def tokenize_rows(rows: Sequence[Mapping], tokenizer: PreTrainedTokenizerBase) -
 def _tokenize(row: Mapping, tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
     """Tokens of the prompt and of the completion of a row."""
     prompt, completion = row.get("prompt"), row.get("completion")
-    if isinstance(completion, list):
+    prompt_ids, completion_ids = _read_ids(row, "prompt_ids"), _read_ids(row, "completion_ids")
+    if completion_ids is None and isinstance(completion, list):
         _check_messages("completion", completion)
         spoken = [place for place, message in enumerate(completion) if message.get("role") == "assistant"]
         before = completion[: spoken[-1]] if spoken else []
-        if before and not isinstance(prompt, list):
+        if before and (prompt_ids is not None or not isinstance(prompt, list)):
             raise ValueError("the completion has several messages, but the prompt is no chat that they could follow.")
         prompt, completion = prompt + before if before else prompt, completion_text(completion)
 
-    prompt_ids = _read_ids(row, "prompt_ids")
-    if prompt_ids is None:
-        if isinstance(prompt, list):
-            _check_messages("prompt", prompt)
-            if tokenizer.chat_template is None:
-                raise ValueError("the prompt is a chat, but the tokenizer has no chat template: give prompts as text.")
-            prompt_ids = tokenizer.apply_chat_template(
-                plain_messages(prompt), add_generation_prompt=True, tokenize=True, return_dict=True
-            )["input_ids"]
-        else:
-            prompt_ids = tokenizer(_check_text("prompt", prompt))["input_ids"]
+    if prompt_ids is None and isinstance(prompt, list):
+        _check_messages("prompt", prompt)
+        if tokenizer.chat_template is None:
+            raise ValueError("the prompt is a chat, but the tokenizer has no chat template: give prompts as text.")
+        prompt_ids = tokenizer.apply_chat_template(
+            plain_messages(prompt), add_generation_prompt=True, tokenize=True, return_dict=True
+        )["input_ids"]
+    elif prompt_ids is None:
+        prompt_ids = tokenizer(_check_text("prompt", prompt))["input_ids"]
     if not prompt_ids:
         raise ValueError("the prompt is empty.")
 
-    completion_ids = _read_ids(row, "completion_ids")
     if completion_ids is None:
         text = _check_text("completion", "" if completion is None else completion)
         completion_ids = tokenizer(text, add_special_tokens=False)["input_ids"]

@@ -126,6 +126,11 @@ def test_the_last_turn_is_scored_behind_the_turns_before_it():
     }
     (completion,) = tokenize_rows([row], tokenizer)
     assert tokenizer.decode(completion.prompt_ids) == "7;1;2;" and tokenizer.decode(completion.completion_ids) == "3"
+    # Sampled ids are all turns, so nothing of them belongs to the prompt
+    (completion,) = tokenize_rows([row | {"completion_ids": [4, 5, 6]}], tokenizer)
+    assert tokenizer.decode(completion.prompt_ids) == "7;" and completion.completion_ids == [4, 5, 6]
+    with pytest.raises(ValueError, match="the prompt is no chat that they could follow"):
+        tokenize_rows([row | {"prompt_ids": [4]}], tokenizer)
 
 
 def test_prompts_may_be_token_ids():
