@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from ._lazy import load_lazily
 from ._version import __version__
 
 
@@ -12,19 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EntropyAlarm", "STAPOConfig", "STAPOTrainer", "__version__"]
 
-
-def __getattr__(name: str):
-    # Importing TRL takes seconds: reward workers and `stapo --help` import this package without it
-    if name == "EntropyAlarm":
-        from .entropy_alarm import EntropyAlarm
-
-        return EntropyAlarm
-    if name == "STAPOConfig":
-        from .stapo_config import STAPOConfig
-
-        return STAPOConfig
-    if name == "STAPOTrainer":
-        from .stapo_trainer import STAPOTrainer
-
-        return STAPOTrainer
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# Reward workers and `stapo --help` import this package without TRL
+__getattr__ = load_lazily(
+    __name__, {"EntropyAlarm": "entropy_alarm", "STAPOConfig": "stapo_config", "STAPOTrainer": "stapo_trainer"}
+)

@@ -1,7 +1,7 @@
 """What a training run shows and writes while it goes on: a bar, `metrics.jsonl`, held-out accuracy, and a clean stop."""
 
+import contextlib
 import json
-import os
 import signal
 import warnings
 from pathlib import Path
@@ -14,6 +14,7 @@ from transformers import TrainerCallback
 from trl.models import unwrap_model_for_generation
 
 from .heldout import measure_accuracy
+from .whole_file import write_whole
 
 
 class ProgressBar(TrainerCallback):
@@ -64,11 +65,9 @@ class MetricsFile(TrainerCallback):
         if not state.is_world_process_zero:
             return
         self.path = Path(args.output_dir) / "metrics.jsonl"
-        unfinished = self.path.with_suffix(".tmp")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            unfinished.write_text("".join(to_line(entry["step"], entry) for entry in state.log_history))
-            os.replace(unfinished, self.path)
+            write_whole(self.path, "".join(to_line(entry["step"], entry) for entry in state.log_history))
         except OSError as error:
             self._give_up(error)
 
@@ -95,18 +94,18 @@ def read_metrics(path: str | Path) -> list[dict]:
 
     Args:
         path (`str` or `Path`):
-            A `metrics.jsonl`. A missing file, and a last line that a killed run left unfinished, count as empty.
+            A `metrics.jsonl`. A missing file counts as empty; lines that are no JSON object, such as a last one that a
+            killed run left unfinished, are passed over.
 
     Returns:
         `list[dict]`: one entry a line, each with its `step`.
     """
+    text = Path(path).read_text(encoding="utf-8-sig", errors="replace") if Path(path).exists() else ""
     entries = []
-    for line in Path(path).read_text().splitlines() if Path(path).exists() else []:
-        try:
+    for line in text.split("\n"):  # JSON may hold signs at which `splitlines` would split
+        with contextlib.suppress(ValueError, RecursionError):
             entries.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
-    return entries
+    return [entry for entry in entries if isinstance(entry, dict)]
 
 
 class HeldOutAccuracy(TrainerCallback):

@@ -7,7 +7,6 @@ tokenised again, which can differ from the tokens that were sampled: a column `c
 
 import argparse
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,12 +14,14 @@ import torch
 from datasets import disable_progress_bars
 from rich.console import Console
 from rich.table import Table
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
 from .completions import Completion, read_rows, tokenize_rows
+from .evaluation.policy import load_tokenizer
 from .token_log import TokenLog
 from .token_scores import apply_rule, list_tokens, score_completions
+from .whole_file import write_whole
 
 
 EMBEDDED = "embedded/arithmetic"
@@ -37,7 +38,7 @@ def main(argv: Sequence[str]) -> None:
     """
     parser = argparse.ArgumentParser("stapo score", description=__doc__)
     parser.add_argument("--model", required=True, help=f"folder or hub name of the policy, or {EMBEDDED}")
-    parser.add_argument("--data", required=True, help="completions: .jsonl, .json or .parquet")
+    parser.add_argument("--data", required=True, help="completions: a JSON, JSONL, CSV or parquet file")
     parser.add_argument("--output_dir", default="stapo-score", help="folder to write (default: %(default)s)")
     for name in ("prompt", "completion", "reward"):
         parser.add_argument(f"--{name}_column", help=f"column with the {name}s, if it has an unusual name")
@@ -60,7 +61,7 @@ def score_file(arguments: argparse.Namespace) -> None:
     for name, valid, rule in (
         ("prob_threshold", 0 <= arguments.prob_threshold < 1, "in [0, 1)"),
         ("entropy_quantile", 0 <= arguments.entropy_quantile <= 1, "in [0, 1]"),
-        ("temperature", arguments.temperature > 0, "above 0"),
+        ("temperature", 0 < arguments.temperature < float("inf"), "above 0"),
         ("mini_batch_size", arguments.mini_batch_size is None or arguments.mini_batch_size > 0, "at least 1"),
         ("batch_size", arguments.batch_size > 0, "at least 1"),
     ):
@@ -72,6 +73,8 @@ def score_file(arguments: argparse.Namespace) -> None:
     rows = read_rows(arguments.data, arguments.prompt_column, arguments.completion_column, arguments.reward_column)
     model, tokenizer = load_model(arguments.model)
     completions = tokenize_rows(rows, tokenizer)
+    if not completions:
+        raise ValueError(f"Every completion in {arguments.data} is empty.")
     if not any(completion.advantage for completion in completions):
         raise ValueError(
             "Every advantage is zero, so nothing would be reinforced: give several completions for each prompt with "
@@ -104,9 +107,7 @@ def score_file(arguments: argparse.Namespace) -> None:
     )
     log.rows = {"tokens": token_rows, "completions": completion_rows}
     log.write()
-    unfinished = output_dir / ".metrics.jsonl"
-    unfinished.write_text("".join(json.dumps(entry) + "\n" for entry in metrics))
-    os.replace(unfinished, output_dir / "metrics.jsonl")
+    write_whole(output_dir / "metrics.jsonl", "".join(json.dumps(entry) + "\n" for entry in metrics))
     show_summary(arguments, completions, tokens)
 
 
@@ -116,8 +117,9 @@ def load_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         from .warm_start import WarmStart, get_warm_start
 
         name = get_warm_start(WarmStart())
+    tokenizer = load_tokenizer(name)  # says what a name that is no model lacks
     model = AutoModelForCausalLM.from_pretrained(name, dtype="auto")
-    return model.to("cuda" if torch.cuda.is_available() else "cpu"), AutoTokenizer.from_pretrained(name)
+    return model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer
 
 
 def show_summary(arguments: argparse.Namespace, completions: list[Completion], tokens: dict) -> None:

@@ -142,7 +142,7 @@ def first_step(path: Path) -> int:
 
 def list_shards(folder: Path, name: str = "*") -> list[Path]:
     """Finished shards of a token log, in the order of their steps."""
-    return sorted(folder.glob(f"{name}-*-*.parquet"))
+    return sorted(folder.glob(f"{name}-{'[0-9]' * 8}-{'[0-9]' * 5}.parquet"))
 
 
 def read_token_log(run_dir: str | Path, name: str = "tokens") -> pa.Table:
@@ -157,7 +157,24 @@ def read_token_log(run_dir: str | Path, name: str = "tokens") -> pa.Table:
 
     Returns:
         `pyarrow.Table`: with the columns of [`TOKENS`] or [`COMPLETIONS`]; the settings stand in its schema's metadata.
+
+    Raises:
+        `ValueError`: naming a shard that is damaged.
     """
-    shards = list_shards(Path(run_dir) / FOLDER, name)
-    tables = [pq.read_table(path, partitioning=None) for path in shards]
+    tables = [_read_shard(path, SCHEMAS[name]) for path in list_shards(Path(run_dir) / FOLDER, name)]
     return pa.concat_tables(tables) if tables else SCHEMAS[name].empty_table()
+
+
+def _read_shard(path: Path, schema: pa.Schema) -> pa.Table:
+    """A shard in the columns of today; those that another version did not write are null."""
+    try:
+        table = pq.read_table(path, partitioning=None)
+        columns = [
+            table[field.name].cast(field.type)
+            if field.name in table.column_names
+            else pa.nulls(len(table), field.type)
+            for field in schema
+        ]
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"The token log cannot be read: {path} is damaged ({error}).") from error
+    return pa.Table.from_arrays(columns, schema=schema.with_metadata(table.schema.metadata))

@@ -1,6 +1,7 @@
 """Saved completions under a model: the scores of their tokens, STAPO's rule on them, and rows for the token log."""
 
 import math
+import warnings
 
 import torch
 from accelerate import Accelerator
@@ -40,10 +41,27 @@ def score_completions(
     Returns:
         `list[torch.Tensor]`: for each completion (3, T) in float32: log-probabilities and entropies, in nats, and
         log-sums of squared probabilities.
+
+    Raises:
+        `ValueError`: for a token or a position that the model does not have.
     """
+    lengths = [len(completion.prompt_ids) + len(completion.completion_ids) for completion in completions]
+    config = model.config.get_text_config()
+    context = getattr(config, "max_position_embeddings", None)
+    if context and max(lengths, default=0) > context:
+        text = f"A prompt with its completion has {max(lengths)} tokens, but the model was made for {context} at most"
+        if not hasattr(config, "rope_parameters"):  # its positions are learned, and there are no more
+            raise ValueError(f"{text}: leave longer ones out.")
+        warnings.warn(f"{text}: what it says of the tokens beyond means little.")
+    num_embeddings = model.get_input_embeddings().num_embeddings
+    for number, completion in enumerate(completions):
+        if (highest := max(completion.prompt_ids + completion.completion_ids)) >= num_embeddings:
+            raise ValueError(
+                f"Completion {number} has the token id {highest}, but the model has {num_embeddings} embeddings: it was "
+                "sampled from another model, or the tokenizer is another model's."
+            )
     add_fused_lm_head(model, temperature, outputs=("log_probs", "entropy", "log_sum_sq_probs"))
     model.eval()
-    lengths = [len(completion.prompt_ids) + len(completion.completion_ids) for completion in completions]
     order = sorted(range(len(completions)), key=lengths.__getitem__, reverse=True)  # too little memory shows at once
     scores = [None] * len(completions)
     with tqdm(total=len(completions), desc="Score", disable=None) as bar:

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from .visible import show_text, show_token
+from .visible import show_alternatives, show_text, show_token
 
 
 MAX_ROWS = 50
@@ -36,7 +36,6 @@ def show_tokens(trainer) -> None:
 
 def tabulate(row: dict) -> dict[str, str | int]:
     """A row of the token log as text that shows white space and control characters, one entry for each of `COLUMNS`."""
-    pairs = zip(row.get("top_tokens") or [], row.get("top_probs") or [], strict=True)
     return {
         "step": row["step"],
         "token": show_token(row["token"]),
@@ -46,7 +45,7 @@ def tabulate(row: dict) -> dict[str, str | int]:
         "advantage": f"{row['advantage']:.2f}",
         "before": show_text(row["before"]),
         "after": show_text(row["after"]),
-        "alternatives": " | ".join(f"{show_token(token)}({100 * prob:.2f}%)" for token, prob in pairs),
+        "alternatives": show_alternatives(row.get("top_tokens"), row.get("top_probs")),
     }
 
 

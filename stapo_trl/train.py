@@ -9,7 +9,8 @@ import importlib
 import os
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -145,6 +146,15 @@ def get_datasets(script_args: TrainArguments, mixture: DatasetMixtureConfig, eva
     return dataset[script_args.dataset_train_split], dataset[script_args.dataset_test_split] if evaluates else None
 
 
+@contextmanager
+def tell_mistakes(parser: RecipeParser) -> Iterator[None]:
+    """Ends the command with one sentence for what is wrong with its reward functions, data or model."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        parser.error(str(error))
+
+
 def main(argv: Sequence[str]) -> None:
     """
     Train, and save the model, its metrics and their picture in the run's folder.
@@ -166,7 +176,8 @@ def main(argv: Sequence[str]) -> None:
     quantization_config, peft_config = get_quantization_config(model_args), get_peft_config(model_args)
     if quantization_config is not None and not is_bitsandbytes_available():
         parser.error("--load_in_4bit and --load_in_8bit need bitsandbytes: pip install -U bitsandbytes")
-    reward_funcs = [get_reward_func(name, args) for name in script_args.reward_funcs]
+    with tell_mistakes(parser):
+        reward_funcs = [get_reward_func(name, args) for name in script_args.reward_funcs]
     if model_args.model_name_or_path == EMBEDDED:
         if quantization_config is not None or peft_config is not None:
             parser.error(
@@ -182,17 +193,18 @@ def main(argv: Sequence[str]) -> None:
         "dtype": model_args.dtype,
         **(args.model_init_kwargs or {}),
     }
-    train_dataset, eval_dataset = get_datasets(script_args, mixture, args.eval_strategy != "no")
-    trainer = STAPOTrainer(
-        model=model_args.model_name_or_path,
-        reward_funcs=reward_funcs,
-        args=args,
-        train_dataset=train_dataset,
-        eval_dataset=eval_dataset,
-        quantization_config=quantization_config,
-        peft_config=peft_config,
-        callbacks=[MetricsFile()],
-    )
+    with tell_mistakes(parser):
+        train_dataset, eval_dataset = get_datasets(script_args, mixture, args.eval_strategy != "no")
+        trainer = STAPOTrainer(
+            model=model_args.model_name_or_path,
+            reward_funcs=reward_funcs,
+            args=args,
+            train_dataset=train_dataset,
+            eval_dataset=eval_dataset,
+            quantization_config=quantization_config,
+            peft_config=peft_config,
+            callbacks=[MetricsFile()],
+        )
     train(trainer)
     if args.push_to_hub:
         trainer.push_to_hub(dataset_name=script_args.dataset_name)

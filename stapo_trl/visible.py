@@ -1,9 +1,11 @@
 """Text of tokens for human eyes: white space, control and formatting characters become signs that can be seen."""
 
 import unicodedata
+from collections.abc import Sequence
 
 
 SIGNS = {chr(code): chr(0x2400 + code) for code in range(32)} | {"\n": "↵", "\t": "⇥", "\x7f": "␡"}
+LONGEST = 80  # characters of a token that are shown: no vocabulary has longer ones but for runs of one character
 INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zs", "Zl", "Zp"}  # categories of Unicode
 
 
@@ -37,7 +39,7 @@ def show_token(token: str) -> str:
             Text of one token.
 
     Returns:
-        `str`: never empty.
+        `str`: never empty, and cut where it is longer than any real token.
 
     Example:
 
@@ -46,9 +48,38 @@ def show_token(token: str) -> str:
     ('␣let', '⟨empty⟩')
     ```
     """
-    shown = show_text(token).replace(" ", "␣") or "⟨empty⟩"
+    shown = show_text(shorten(token)).replace(" ", "␣") or "⟨empty⟩"
     # A combining mark without a letter would sit on whatever comes before it
     return "◌" + shown if unicodedata.combining(shown[0]) else shown
+
+
+def shorten(token: str) -> str:
+    """At most `LONGEST` characters of a token, and a sign where that is not all: a page would hang over more."""
+    return token if len(token) <= LONGEST else token[:LONGEST] + "…"
+
+
+def show_alternatives(tokens: Sequence[str | None] | None, probs: Sequence[float | None] | None) -> str:
+    """
+    The most probable tokens of a position, as the paper shows them.
+
+    Args:
+        tokens (`Sequence[str]`, *optional*):
+            The tokens, best first.
+        probs (`Sequence[float]`, *optional*):
+            Their probabilities.
+
+    Returns:
+        `str`: empty if they are unknown.
+
+    Example:
+
+    ```python
+    >>> show_alternatives(["1", " 2"], [0.9995, 0.0001])
+    '1(99.95%) | ␣2(0.01%)'
+    ```
+    """
+    pairs = zip(tokens or [], probs or [], strict=False)
+    return " | ".join(f"{show_token(token or '')}({100 * (prob or 0.0):.2f}%)" for token, prob in pairs)
 
 
 def _show(character: str) -> str:

@@ -28,7 +28,6 @@ MODULES = [
     "report.curves",
     "report.page",
     "report.style",
-    "report.tables",
     "evaluation.comparison",
     "evaluation.decoding",
     "evaluation.metrics",

@@ -80,6 +80,20 @@ def test_what_cannot_be_scored_is_refused_with_a_sentence(folder, capsys):
     rows = [json.loads(line) | {"reward": 1.0} for line in (folder / "data.jsonl").read_text().splitlines()]
     (folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert "Every advantage is zero" in refused()
+    (folder / "data.jsonl").write_text("".join(json.dumps(row | {"completion": ""}) + "\n" for row in rows))
+    assert "Every completion in" in refused()
+    ids = {"completion_ids": [4, 2**20], "advantage": 1.0}
+    (folder / "data.jsonl").write_text("".join(json.dumps(row | ids) + "\n" for row in rows[:1]))
+    assert "Completion 0 has the token id 1048576, but the model has" in refused()
+    assert "is neither a folder with config.json" in refused("--model", str(folder / "absent"))
+    assert "--temperature must be above 0, got inf" in refused("--temperature", "inf")
+
+
+def test_a_prompt_longer_than_the_context_is_told(folder):
+    row = {"prompt": "1" * 3000, "completion": "2", "advantage": 1.0}
+    (folder / "data.jsonl").write_text(json.dumps(row))
+    with pytest.warns(UserWarning, match="has 3001 tokens, but the model was made for"):
+        score(folder)
 
 
 def test_no_candidate_at_all_is_no_failure(folder, capsys):

@@ -1,5 +1,7 @@
 """Shards of the token log: whole or absent, dropped by a resumed run, and never the end of a training."""
 
+from types import SimpleNamespace
+
 import pyarrow.parquet as pq
 import pytest
 from transformers import TrainerState
@@ -106,3 +108,14 @@ def test_files_are_ordinary_parquet(tmp_path):
     log.write()
     (path,) = (tmp_path / "token_log").iterdir()
     assert pq.read_table(path)["top_tokens"].to_pylist() == [["a", "b"]]
+
+
+def test_files_of_other_names_stop_no_run(tmp_path):
+    log = TokenLog(tmp_path)
+    log.add([token(1)], [])
+    log.write()
+    for name in ("tokens-old-copy.parquet", "tokens-1-2.parquet", ".tokens-00000001-00000.parquet"):
+        (tmp_path / "token_log" / name).write_text("no parquet")
+    state = SimpleNamespace(is_world_process_zero=True, global_step=1)
+    TokenLog(tmp_path).on_train_begin(None, state, None)
+    assert read_token_log(tmp_path).num_rows == 1

@@ -74,7 +74,7 @@ def test_rewards_are_found_by_name_and_by_dotted_path(tmp_path, monkeypatch, mak
 
 def test_a_model_or_data_alone_is_refused_with_a_sentence(tmp_path, capsys):
     base = ["--output_dir", str(tmp_path), "--use_cpu", "true", "--bf16", "false"]
-    with pytest.raises(ValueError, match="give --dataset_name"):
+    with pytest.raises(SystemExit, match="stapo train: .*give --dataset_name"):
         cli.main(["train", "--model_name_or_path", "some/model", *base])
     with pytest.raises(SystemExit):
         cli.main(["train", "--dataset_name", "some/data", *base])
@@ -148,6 +148,30 @@ def test_the_adapter_of_a_quantised_model_suits_the_loss_scaler(make_trainer, pr
     settings = {"fp16": False, "bf16": False} | {precision: True}
     trainer = make_trainer(model=model, peft_config=LoraConfig(target_modules=["q_proj"]), **settings)
     assert {parameter.dtype for parameter in trainer.model.parameters() if parameter.requires_grad} == {dtype}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--config", "evil.yaml"], "could not determine a constructor for the tag"),
+        (["--config", "absent.yaml"], "There is no file absent.yaml"),
+        (["--s2t_prob_threshold", "2"], "`s2t_prob_threshold` (tau_p) must be a number"),
+        (["--reward_funcs", "nothing"], "Unknown reward function 'nothing'"),
+        (["--no_such_argument", "1"], "there is no setting 'no_such_argument'"),
+        (["--dataset_name", "rows.jsonl"], "rows.jsonl, line 1, is not JSON"),
+        (["--dataset_name", "absent"], "absent"),
+    ],
+)
+def test_a_mistake_ends_with_a_sentence_and_runs_nothing(tmp_path, monkeypatch, capsys, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "evil.yaml").write_text("model_name_or_path: !!python/object/apply:os.system ['touch run']\n")
+    (tmp_path / "rows.jsonl").write_text("garbage\n")
+    base = ["--model_name_or_path", "some/model", "--output_dir", "out", "--use_cpu", "true", "--bf16", "false"]
+    with pytest.raises(SystemExit):
+        cli.main(["train", *base, *arguments])
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("stapo train: ")]
+    assert message in line
+    assert not (tmp_path / "run").exists()
 
 
 def test_help_and_version_work(capsys):

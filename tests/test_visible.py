@@ -2,7 +2,7 @@
 
 import unicodedata
 
-from stapo_trl.visible import show_text, show_token
+from stapo_trl.visible import LONGEST, show_alternatives, show_text, show_token
 
 
 def test_white_space_and_control_characters_become_signs():
@@ -25,3 +25,12 @@ def test_letters_emoji_and_markup_stay_as_they_are():
 
 def test_an_empty_token_and_a_lone_combining_mark_can_be_seen():
     assert show_token("") == "⟨empty⟩" and show_token("\u0301") == "◌\u0301"
+
+
+def test_a_token_longer_than_any_real_one_is_cut():
+    assert show_token("x" * 100_000) == "x" * LONGEST + "…"
+
+
+def test_alternatives_that_lack_a_part_are_shown_without_it():
+    assert show_alternatives(None, None) == show_alternatives(["1"], None) == ""
+    assert show_alternatives([None, "2", "3"], [0.5, None]) == "⟨empty⟩(50.00%) | 2(0.00%)"

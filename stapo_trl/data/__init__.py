@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 from functools import partial
-from importlib import import_module
 from pathlib import Path
+
+from .._lazy import load_lazily
 
 
 _HOMES = {
@@ -22,12 +23,7 @@ _HOMES = {
 }
 NAMES = {"dapo-math-17k": "load_dapo", "gsm8k": "load_gsm8k", "math": "load_math"}  # for `--dataset_name`
 __all__ = sorted([*_HOMES, "NAMES", "find_loader"])
-
-
-def __getattr__(name: str):
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
-    return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+__getattr__ = load_lazily(__name__, _HOMES)
 
 
 def find_loader(name: str) -> Callable | None:

@@ -4,12 +4,15 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 from datasets import Dataset
+from jinja2 import TemplateError
 from transformers import AutoTokenizer
 
-from . import BENCHMARKS, NAMES, find_loader, load_benchmark
+from . import BENCHMARKS, NAMES, find_loader, load_benchmark, load_local
 from .overlap import count_overlap
 from .prompt import PromptFormat
 from .rows import question
@@ -27,7 +30,9 @@ def main(argv: Sequence[str]) -> None:
     check = parser.add_subparsers(dest="command", required=True).add_parser(
         "check", help="rows, copies, unusable golds, lengths, overlap with the evaluation sets, and a sample"
     )
-    check.add_argument("name", metavar="NAME_OR_PATH", help=f"{', '.join((*NAMES, *BENCHMARKS))}, or a local file")
+    check.add_argument(
+        "name", metavar="NAME_OR_PATH", help=f"{', '.join((*NAMES, *BENCHMARKS))}, or a local file or folder"
+    )
     check.add_argument("--path", help="local copy of a named set")
     check.add_argument("--config", help="configuration")
     check.add_argument("--split", help="split, if there are several")
@@ -41,7 +46,7 @@ def main(argv: Sequence[str]) -> None:
         print(problems.info.description)
         if args.tokenizer:
             print(describe_lengths(problems, args.tokenizer))
-    except (ValueError, FileNotFoundError) as error:
+    except (ValueError, OSError) as error:
         sys.exit(str(error))
     overlap = count_overlap(question(prompt)[1] for prompt in problems["prompt"])
     print(f"in evaluation sets: {', '.join(f'{name} {count}' for name, count in overlap.items())}")
@@ -51,9 +56,12 @@ def main(argv: Sequence[str]) -> None:
 def _load(args: argparse.Namespace) -> Dataset:
     if args.name in BENCHMARKS:
         return load_benchmark(args.name, path=args.path, split=args.split, prompt_format=args.prompt_format)
-    load = find_loader(args.name)
+    is_local = Path(args.name).exists() and args.name not in ("", *NAMES)
+    if is_local and args.path:
+        raise ValueError(f"--path goes with a named set, but {args.name!r} is a file or folder itself.")
+    load = partial(load_local, args.name) if is_local else find_loader(args.name)
     if load is None:
-        raise ValueError(f"{args.name!r} is neither a file nor one of {', '.join((*NAMES, *BENCHMARKS))}.")
+        raise ValueError(f"{args.name!r} is neither a file or folder nor one of {', '.join((*NAMES, *BENCHMARKS))}.")
     options = {"path": args.path, "config": args.config, "split": args.split}
     columns = {"problem": args.problem_column, "solution": args.solution_column}
     return load(
@@ -78,7 +86,7 @@ def describe_lengths(problems: Dataset, tokenizer_name: str) -> str:
         `str`: median, 95th percentile and maximum, in tokens.
 
     Raises:
-        `ValueError`: for chat prompts and a tokenizer without a chat template.
+        `ValueError`: for chat prompts and a tokenizer without a chat template, or one that refuses them.
     """
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_name)
     is_chat = not isinstance(problems[0]["prompt"], str)
@@ -87,7 +95,10 @@ def describe_lengths(problems: Dataset, tokenizer_name: str) -> str:
 
     def measure(prompts: list) -> dict:
         if is_chat:
-            prompts = tokenizer.apply_chat_template(prompts, tokenize=False, add_generation_prompt=True)
+            try:
+                prompts = tokenizer.apply_chat_template(prompts, tokenize=False, add_generation_prompt=True)
+            except TemplateError as error:
+                raise ValueError(f"The chat template of {tokenizer_name} refuses the prompts: {error}.") from error
         return {"length": [len(ids) for ids in tokenizer(prompts, add_special_tokens=not is_chat)["input_ids"]]}
 
     lengths = problems.map(

@@ -7,7 +7,8 @@ like dates into dates. Here every row stays the JSON that it is, in one column o
 
 import gzip
 import json
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from datasets import Dataset, Features, IterableDataset, Value
@@ -15,13 +16,13 @@ from datasets import Dataset, Features, IterableDataset, Value
 from .columns import JSON_ROW
 
 
-def open_json(path: Path, streaming: bool = False) -> Dataset | IterableDataset:
+def open_json(paths: Sequence[Path], streaming: bool = False) -> Dataset | IterableDataset:
     """
-    The rows of a JSON or JSONL file.
+    The rows of JSON or JSONL files, one after the other.
 
     Args:
-        path (`Path`):
-            One object a line, or one list of objects; both may be gzipped.
+        paths (`Sequence[Path]`):
+            Files of one object a line, or of one list of objects; both may be gzipped.
         streaming (`bool`, defaults to `False`):
             Whether to read while the rows are iterated over.
 
@@ -30,21 +31,23 @@ def open_json(path: Path, streaming: bool = False) -> Dataset | IterableDataset:
         in a stream they are missing.
 
     Raises:
-        `ValueError`: naming a line that is not a JSON object.
+        `ValueError`: naming a line that is not a JSON object, and for files without any.
     """
-    features = Features({JSON_ROW: Value("string")})
+    features, paths = Features({JSON_ROW: Value("string")}), tuple(paths)
     if streaming:
-        return IterableDataset.from_generator(_write_rows, features, gen_kwargs={"path": path})
-    keys = list(dict.fromkeys(key for row in read_objects(path) for key in row))
-    stamp = path.stat().st_mtime_ns, path.stat().st_size  # the cache of `datasets` knows a file by its name only
-    return Dataset.from_generator(
-        _write_rows, features, gen_kwargs={"path": path, "keys": tuple(keys), "stamp": stamp}
-    )
+        return IterableDataset.from_generator(_write_rows, features, gen_kwargs={"paths": paths})
+    keys = tuple(dict.fromkeys(key for path in paths for row in read_objects(path) for key in row))
+    if not keys:
+        raise ValueError(f"{', '.join(map(str, paths))} has no rows.")
+    # The cache of `datasets` knows a file by its name only
+    stamp = tuple((path.stat().st_mtime_ns, path.stat().st_size) for path in paths)
+    return Dataset.from_generator(_write_rows, features, gen_kwargs={"paths": paths, "keys": keys, "stamp": stamp})
 
 
-def _write_rows(path: Path, keys: tuple[str, ...] = (), stamp: tuple[int, int] | None = None) -> Iterator[dict]:
-    for row in read_objects(path):
-        yield {JSON_ROW: json.dumps(dict.fromkeys(keys) | row)}
+def _write_rows(paths: tuple[Path, ...], keys: tuple[str, ...] = (), stamp: tuple = ()) -> Iterator[dict]:
+    for path in paths:
+        for row in read_objects(path):
+            yield {JSON_ROW: json.dumps(dict.fromkeys(keys) | row)}
 
 
 def read_objects(path: Path) -> Iterator[dict]:
@@ -63,9 +66,10 @@ def read_objects(path: Path) -> Iterator[dict]:
     """
     with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig") as file:
         try:
-            start = file.read(100).lstrip()
+            while (start := file.read(1)).isspace():
+                pass
             file.seek(0)
-            if start.startswith("["):
+            if start == "[":
                 unit, numbered = "item", enumerate(_loads(file.read(), str(path)))
             else:
                 lines = ((number, line) for number, line in enumerate(file, 1) if line.strip())
@@ -76,10 +80,12 @@ def read_objects(path: Path) -> Iterator[dict]:
                 yield row
         except UnicodeDecodeError as error:
             raise ValueError(f"{path} is not UTF-8: {error}.") from error
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise ValueError(f"{path} is no whole gzip file: {error}.") from error
 
 
 def _loads(text: str, where: str):
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{where} is not JSON: {error}.") from error
+        raise ValueError(f"{where} is not JSON: {error}. Give one object a line, or one list of objects.") from error

@@ -79,8 +79,9 @@ def load_problems(
         raise ValueError(f"{source} has no rows.")
     found = find_columns(rows.features or {}, first, columns)
     top = found.gold[0]
-    if getattr((rows.features or {}).get(top), "dtype", None) == "float32":
-        rows = rows.cast_column(top, Value("string"))  # else 0.1 comes out as 0.10000000149011612
+    gold = (rows.features or {}).get(top)
+    if (exact := _short_floats_as_text(gold)) != gold:
+        rows = rows.cast_column(top, exact)  # else 0.1 comes out as 0.10000000149011612
     settings = {
         "source": source,
         "columns": found,
@@ -123,6 +124,15 @@ def load_problems(
     )
     problems.info.description = f"{source}: {survey}"
     return problems
+
+
+def _short_floats_as_text(feature: object) -> object:
+    """The type of a column, with text in place of 32-bit floats, whose decimal digits Python does not show."""
+    if isinstance(feature, Value) and feature.dtype == "float32":
+        return Value("string")
+    if isinstance(feature, Mapping):
+        return {name: _short_floats_as_text(inner) for name, inner in feature.items()}
+    return List(_short_floats_as_text(feature.feature)) if isinstance(feature, List) else feature
 
 
 @dataclass

@@ -1,5 +1,7 @@
 """From a problem to a prompt: the instruction asks for the form of answer that the reward reads."""
 
+import json
+from collections.abc import Mapping
 from typing import Literal
 
 
@@ -70,6 +72,16 @@ def check_format(prompt_format: str) -> None:
     """Refuses a prompt format that there is not, before any data are read."""
     if prompt_format not in PromptFormat.__args__:
         raise ValueError(f"`prompt_format` must be one of {list(PromptFormat.__args__)}, got {prompt_format!r}.")
+
+
+def check_prompt(prompt: object) -> None:
+    """Refuses, as a `ValueError`, what is neither text nor messages."""
+    is_chat = isinstance(prompt, list) and prompt and all(isinstance(message, Mapping) for message in prompt)
+    if is_chat:
+        is_chat = all(isinstance(message.get("role"), str) and message.get("content") for message in prompt)
+    if not is_chat and not (isinstance(prompt, str) and prompt.strip()):
+        raise ValueError(f"the prompt is neither text nor messages with a role and a content: {str(prompt)[:80]}")
+    json.dumps(prompt, ensure_ascii=False).encode()
 
 
 def bare_problem(text: str) -> str:

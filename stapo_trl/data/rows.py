@@ -78,10 +78,15 @@ def question(prompt: object) -> tuple[str | None, str]:
         said: dict[str, list[str]] = {}
         for message in prompt:
             speaker = message.get("role") or message.get("from") or "user"
+            content = message.get("content") or message.get("value")
+            if not isinstance(speaker, str):
+                raise ValueError(f"a message of the chat has no role but {str(speaker)[:60]}")
+            if isinstance(content, list) and any(
+                isinstance(part, Mapping) and part.get("type", "text") != "text" for part in content
+            ):
+                raise ValueError("the chat holds more than text (an image?), and only text is read")
             role = {"human": "user", "developer": "system"}.get(speaker, speaker)
-            said.setdefault(role, []).append(
-                completion_text([{"content": message.get("content") or message.get("value")}])
-            )
+            said.setdefault(role, []).append(completion_text([{"content": content}]))
         asked = said.get("user", [])
         if len(asked) > 1:
             raise ValueError(f"the chat asks {len(asked)} questions, and only single ones can be graded")

@@ -1,6 +1,6 @@
 """Evaluation: N samples per problem of the six benchmarks, their metrics with intervals, and the comparison of two runs."""
 
-from importlib import import_module
+from .._lazy import load_lazily
 
 
 _HOMES = {
@@ -16,12 +16,7 @@ _HOMES = {
     "pass_at_k": "metrics",
 }
 __all__ = sorted(_HOMES)
-
-
-def __getattr__(name: str):
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
-    return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+__getattr__ = load_lazily(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

@@ -1,7 +1,6 @@
 """The problems that are asked: a published benchmark, the embedded task, or a file of one's own."""
 
 import hashlib
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +8,9 @@ from pathlib import Path
 from datasets import Dataset
 
 from ..data import BENCHMARKS, load_arithmetic, load_benchmark, load_local
-from ..data.columns import JSON_ROW
+from ..data.columns import open_row
+from ..data.gold import gold_text
+from ..data.prompt import check_prompt
 from ..data.source import open_rows
 from .sample import Problem, Request
 
@@ -69,6 +70,8 @@ def open_benchmark(name: str, data_dir: str | Path | None = None, size: int | No
     Raises:
         `ValueError`: for an unknown name, or rows that cannot be asked or graded.
     """
+    if size is not None and size < 1:
+        raise ValueError(f"`size` must be at least 1, got {size}.")
     if name == "arithmetic":
         dataset = load_arithmetic("test", size or 500)
     elif name in BENCHMARKS:
@@ -83,10 +86,22 @@ def open_benchmark(name: str, data_dir: str | Path | None = None, size: int | No
 
 def _in_schema(path: str) -> Dataset | None:
     """The rows of a file that has the project's columns already; `None` for another file."""
-    rows = [json.loads(row[JSON_ROW]) if JSON_ROW in row else row for row in open_rows("", path)]
+    rows = list(map(open_row, open_rows("", path)))
     if not all(set(COLUMNS) <= row.keys() for row in rows):
         return None
-    return Dataset.from_list([{column: row[column] for column in COLUMNS} for row in rows])
+    written = []
+    for number, row in enumerate(rows):
+        try:
+            gold = row["solution"] if isinstance(row["solution"], str) else gold_text(row["solution"])
+            check_prompt(row["prompt"])
+            f"{gold}{row['problem_id']}".encode()  # half a character cannot be stored
+        except ValueError as error:
+            raise ValueError(f"{path}, row {number}: {error}.") from error
+        names = {name: str(row[name]) for name in ("problem_id", "source")}
+        written.append({"prompt": row["prompt"], "solution": gold, **names})
+    if len({type(row["prompt"]) for row in written}) > 1:
+        raise ValueError(f"{path} has prompts of plain text and chats: make them one kind.")
+    return Dataset.from_list(written)
 
 
 def from_dataset(name: str, dataset: Dataset) -> Benchmark:

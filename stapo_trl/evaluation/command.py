@@ -12,6 +12,7 @@ from transformers.utils import logging as transformers_logging
 
 from ..data import BENCHMARKS
 from ..rewards import LLMJudge
+from ..visible import show_text
 from .result import tables
 from .run import evaluate
 from .sampler import TransformersSampler
@@ -95,7 +96,7 @@ def main(argv: Sequence[str]) -> None:
             for settings in decodings:
                 options = {"judge": judge, "data_dir": args.data_dir, "size": args.size}
                 show(console, evaluate(sampler, names, n, settings, output_dir, **options))
-    except (ValueError, FileNotFoundError) as error:
+    except (ValueError, OSError) as error:
         sys.exit(f"stapo evaluate: {error}")
     except KeyboardInterrupt:
         sys.exit(f"Stopped; the same command goes on from the samples in {output_dir}.")
@@ -111,7 +112,9 @@ def get_sampler(model: str, revision: str | None, backend: str, batch_size: int)
 
 def show(console: Console, result: dict) -> None:
     """Print the tables of a result, and what to know about it."""
-    console.print(f"{result['model']}, {result['decoding']}:", markup=False, highlight=False, soft_wrap=True)
+    console.print(
+        show_text(f"{result['model']}, {result['decoding']}:"), markup=False, highlight=False, soft_wrap=True
+    )
     for table in tables(result):
         console.print(table)
     for warning in result["warnings"]:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from ..visible import show_text
 from .metrics import interval
 
 
@@ -90,6 +91,32 @@ def different_settings(first: dict, second: dict) -> list[str]:
     return [f"{name}: {ours} and {theirs}" for name, (ours, theirs) in sorted(pairs.items()) if ours != theirs]
 
 
+def read_result(path: str | Path) -> dict:
+    """
+    A result of [`evaluate`] that was saved.
+
+    Args:
+        path (`str` or `Path`):
+            The `.json` file.
+
+    Returns:
+        `dict`
+
+    Raises:
+        `ValueError`: if the file is no such result, or counts what cannot be.
+    """
+    try:
+        result = json.loads(Path(path).read_text(encoding="utf-8-sig"))
+        counts = [count for entry in result["benchmarks"].values() for count in entry["per_problem"].values()]
+        whole = all(type(number) is int for count in counts for number in count)
+        if not (whole and counts and all(0 <= right <= n and n > 0 for right, n in counts)):
+            raise ValueError("its `per_problem` does not hold [right, all] of each problem")
+        result["sampling"].items(), result["versions"].items(), result["model"], result["decoding"]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{path} is no result of `stapo evaluate`: {error!r}.") from error
+    return result
+
+
 def main(argv: Sequence[str]) -> None:
     """
     Print the difference of two results.
@@ -103,26 +130,23 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("second", type=Path, metavar="B.json", help="another one")
     paths = parser.parse_args(argv)
     try:
-        results = [json.loads(path.read_text()) for path in (paths.first, paths.second)]
+        results = [read_result(path) for path in (paths.first, paths.second)]
         report = compare(*results)
-        differences = different_settings(*results)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        text = (
-            str(error) if isinstance(error, (OSError, ValueError)) else f"no results of `stapo evaluate` ({error!r})"
-        )
-        sys.exit(f"stapo compare: {text}")
+    except (OSError, ValueError) as error:
+        sys.exit(f"stapo compare: {error}")
     console = Console()
     for letter, path, result in zip("AB", (paths.first, paths.second), results, strict=True):
-        console.print(f"{letter}: {path}, {result['model']}, {result['decoding']}", markup=False, soft_wrap=True)
-    for difference in differences:
-        console.print(f"The settings differ, {difference}.", markup=False, soft_wrap=True)
+        about = show_text(f"{letter}: {path}, {result['model']}, {result['decoding']}")
+        console.print(about, markup=False, soft_wrap=True)
+    for difference in different_settings(*results):
+        console.print(show_text(f"The settings differ, {difference}."), markup=False, soft_wrap=True)
     table = Table()
     for column in ("benchmark", "problems", "A", "B", "B - A", "95 %", ""):
         table.add_column(column, justify="left" if column in ("benchmark", "") else "right")
     for name, row in report.items():
         low, high = row["interval"]
         table.add_row(
-            escape(name),
+            escape(show_text(name)),
             str(row["problems"]),
             f"{100 * row['first']:.2f}",
             f"{100 * row['second']:.2f}",

@@ -3,9 +3,12 @@
 import hashlib
 from pathlib import Path
 
+from jinja2 import TemplateError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import cached_file
 from transformers.utils.hub import extract_commit_hash
+
+from ..rewards.completion import plain_messages
 
 
 ADAPTER, CONFIG = "adapter_config.json", "config.json"
@@ -116,11 +119,18 @@ def read_prompt(tokenizer: PreTrainedTokenizerBase, prompt: str | list[dict[str,
 
     Returns:
         `list[int]`
+
+    Raises:
+        `ValueError`: for a chat that the template refuses.
     """
     if not isinstance(prompt, str):
+        prompt = plain_messages(prompt)
         if tokenizer.chat_template:
             # Rendered first: `tokenize=True` returns another type in transformers 5. The template writes its own BOS
-            text = tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
+            try:
+                text = tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
+            except TemplateError as error:  # of Gemma for a system message, say
+                raise ValueError(f"The chat template refuses the prompt {str(prompt)[:80]}: {error}.") from error
             return tokenizer(text, add_special_tokens=False)["input_ids"]
         prompt = "\n\n".join(message["content"] for message in prompt) + "\n"
     return tokenizer(prompt)["input_ids"]

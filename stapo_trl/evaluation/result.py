@@ -14,10 +14,11 @@ from rich.table import Table
 
 from .._version import __version__
 from ..rewards.comparison import canonical
+from ..visible import show_text
+from ..whole_file import write_whole
 from .benchmark import Benchmark
 from .metrics import avg_at_n, interval, maj_at_k, pass_at_k
 from .sample import Sample
-from .sample_file import write_whole
 
 
 # Scores depend on the versions of the graders as well as on those of the model's code
@@ -71,7 +72,9 @@ def measure(benchmark: Benchmark, samples: Sequence[Sample]) -> dict:
         "judged": float(np.mean([sample.judged for sample in every])),
         "unparseable_golds": sum(group[0].verdict == "unparseable_gold" for group in groups),
         "length": tokens / len(every),
-        "entropy": sum(sample.entropy * sample.num_tokens for sample in every) / tokens if with_entropy else None,
+        "entropy": sum(sample.entropy * sample.num_tokens for sample in every) / max(tokens, 1)
+        if with_entropy
+        else None,
         "per_problem": {name: [right, number] for name, right, number in zip(by_problem, c, n, strict=True)},
         "dataset": {"revision": benchmark.revision, "checksum": benchmark.checksum},
     }
@@ -184,7 +187,7 @@ def tables(result: dict) -> list[Table]:
             table.add_column(header, justify="left" if column == "benchmark" else "right")
         for row in rows_of(result):
             bold = "bold" if row["benchmark"] == "overall" else None
-            table.add_row(*(escape(row[column]) for column in columns), style=bold)
+            table.add_row(*(escape(show_text(row[column])) for column in columns), style=bold)
         shown.append(table)
     return shown
 

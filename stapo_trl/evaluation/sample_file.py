@@ -3,8 +3,10 @@
 import json
 import os
 from collections.abc import Iterable
+from dataclasses import fields
 from pathlib import Path
 
+from ..whole_file import write_whole
 from .sample import Sample
 
 
@@ -39,7 +41,13 @@ class SampleFile:
         try:
             found, *entries = map(json.loads, content.splitlines())
             samples = [Sample(**entry) for entry in entries]
-        except (ValueError, TypeError) as error:
+            for number, sample in enumerate(samples, 2):
+                for field in fields(Sample):
+                    if not isinstance(getattr(sample, field.name), field.type):
+                        raise TypeError(f"line {number} has the {field.name} {getattr(sample, field.name)!r:.80}")
+            if not isinstance(found, dict):
+                raise TypeError(f"line 1 holds no settings but {found!r:.80}")
+        except (ValueError, TypeError, RecursionError) as error:
             raise ValueError(
                 f"{self.path} is no file of samples ({error}): remove it, or choose another folder."
             ) from error
@@ -65,13 +73,3 @@ class SampleFile:
         """Write all samples anew, at once."""
         lines = [json.dumps(self.settings), *(sample.to_json() for sample in self.samples.values())]
         write_whole(self.path, "\n".join(lines) + "\n")
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that it is there whole or not at all."""
-    unfinished = path.with_name(path.name + ".tmp")
-    with open(unfinished, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(unfinished, path)

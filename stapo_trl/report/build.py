@@ -1,9 +1,9 @@
 """From the folders of runs to the files of their report."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..whole_file import write_whole
 from .curves import draw_curves
 from .load import load_runs
 from .page import render_page
@@ -57,7 +57,5 @@ def build_report(run_dirs: Sequence[str | Path], output: str | Path | None = Non
             save(figure, output / f"{name}.{ending}")
 
     path = output / "report.html"
-    unfinished = output / ".report.html"
-    unfinished.write_text(render_page(runs, clouds, counts, has_curves), encoding="utf-8")
-    os.replace(unfinished, path)
+    write_whole(path, render_page(runs, clouds, counts, has_curves))
     return path

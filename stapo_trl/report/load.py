@@ -1,17 +1,19 @@
 """What a run's folder holds, as tables: its metrics and its token log."""
 
-import json
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
+from transformers.trainer import TRAINER_STATE_NAME
 
 from ..progress import read_metrics
+from ..resume import list_checkpoints, read_state
 from ..token_log import read_token_log
 from ..visible import show_text
+
+
+LARGEST = 1e100  # beyond it, and beyond float32 by far, axes cannot be drawn
 
 
 @dataclass
@@ -40,15 +42,16 @@ class Run:
         """The first of these metrics that was logged: finite values by step, empty if none was."""
         for key in keys:
             if key in self.metrics:
-                values = pd.to_numeric(self.metrics[key], errors="coerce").astype(float)
-                values = values[np.isfinite(values)]
-                if len(values) > 0:
-                    return values
+                return self.metrics[key].dropna().astype(float)
         return pd.Series(dtype=float)
 
     def number(self, setting: str) -> float | None:
-        """A setting as a number, or `None` if the log does not name it."""
-        return float(self.settings[setting]) if setting in self.settings else None
+        """A setting as a number in (0, 1), or `None` if the log names none."""
+        try:
+            number = float(self.settings[setting])
+        except (KeyError, ValueError):
+            return None
+        return number if 0 < number < 1 else None
 
 
 def load_runs(folders: list[Path]) -> list[Run]:
@@ -63,7 +66,7 @@ def load_runs(folders: list[Path]) -> list[Run]:
         `list[Run]`: named after their folders; with the parent's name too where two names are equal.
 
     Raises:
-        `ValueError`: if a folder is missing or holds nothing to report.
+        `ValueError`: if a folder is missing or holds nothing to report, or its token log is damaged.
     """
     paths = [folder.resolve() for folder in folders]
     names = [path.name for path in paths]
@@ -76,34 +79,36 @@ def load_runs(folders: list[Path]) -> list[Run]:
 
 def load_run(folder: Path, name: str) -> Run:
     """See [`load_runs`]."""
-    try:
-        tokens, completions = (read_token_log(folder, table) for table in ("tokens", "completions"))
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise ValueError(f"The token log in {folder} cannot be read: {error}.") from error
-    entries = [entry for entry in _read_log(folder) if isinstance(entry, dict) and isinstance(entry.get("step"), int)]
+    tokens, completions = (read_token_log(folder, table) for table in ("tokens", "completions"))
+    entries = [_clean(entry) for entry in _read_log(folder) if _has_step(entry)]
     if not entries and not tokens.num_rows and not completions.num_rows:
         raise ValueError(
-            f"Nothing to report in {folder}: it holds no metrics.jsonl, no trainer_state.json and no token_log. Give "
-            "the output_dir of a training run, or of `stapo score`."
+            f"Nothing to report in {folder}: it holds no entry of a step in metrics.jsonl or a checkpoint's "
+            f"{TRAINER_STATE_NAME}, and no token_log. Give the output_dir of a training run, or of `stapo score`."
         )
-    metrics = (
-        pd.DataFrame(entries or {"step": []}).groupby("step").last()
-    )  # of each key, if a step has several entries
+    # A step may have several entries: the last of each key counts
+    metrics = pd.DataFrame(entries or {"step": []}).groupby("step").last()
     metadata = tokens.schema.metadata or completions.schema.metadata or {}
-    settings = {key.decode(): value.decode() for key, value in metadata.items()}
+    settings = {key.decode(errors="replace"): value.decode(errors="replace") for key, value in metadata.items()}
     return Run(show_text(name), metrics, tokens, completions, settings)
 
 
 def _read_log(folder: Path) -> list:
-    """Entries of `metrics.jsonl`, or else of TRL's newest `trainer_state.json`."""
+    """Entries of `metrics.jsonl`, or else those that TRL logged, of the run's end or of its newest whole checkpoint."""
     entries = read_metrics(folder / "metrics.jsonl")
-    if entries:
-        return entries
-    states = [path for path in folder.glob("checkpoint-*/trainer_state.json") if _step_of(path) >= 0]
-    states = sorted(states, key=_step_of) + [path for path in [folder / "trainer_state.json"] if path.exists()]
-    return json.loads(states[-1].read_text())["log_history"] if states else []
+    states = (read_state(place) for place in [folder, *list_checkpoints(folder)])
+    histories = (state.get("log_history") for state in states if isinstance(state, dict))
+    return entries or next((history for history in histories if isinstance(history, list)), [])
 
 
-def _step_of(state: Path) -> int:
-    number = re.fullmatch(r"checkpoint-(\d+)", state.parent.name)
-    return int(number[1]) if number else -1
+def _has_step(entry: object) -> bool:
+    return isinstance(entry, dict) and type(entry.get("step")) is int and 0 <= entry["step"] < 2**31
+
+
+def _clean(entry: dict) -> dict[str, float]:
+    """The finite numbers of an entry."""
+    return {
+        show_text(key): value
+        for key, value in entry.items()
+        if isinstance(value, int | float) and abs(value) < LARGEST  # which NaN is not
+    }

@@ -24,7 +24,7 @@ def main(argv: Sequence[str]) -> None:
         path = build_report(arguments.run_dirs, arguments.output)
     except ModuleNotFoundError as error:
         parser.exit(1, f'No report without {error.name}: pip install "stapo-trl[report]".\n')
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         parser.exit(1, f"{error}\n")
     size = path.stat().st_size / 1e6
     print(f"{path} ({size:.1f} MB, {time.monotonic() - start:.0f} s), and its figures as PNG and SVG beside it.")

@@ -3,8 +3,8 @@
 import functools
 import io
 import math
-import os
 import re
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +12,8 @@ import matplotlib
 from markupsafe import escape
 from matplotlib import font_manager
 from matplotlib.figure import Figure
+
+from ..whole_file import replacing
 
 
 # Role -> colour on white, colour on dark. Of the colour-blind safe palette of Okabe and Ito, vermilion is kept for
@@ -31,13 +33,15 @@ COLORS = {
 INK, MUTED, GRID, SILENCED = (COLORS[role][0] for role in ("ink", "muted", "grid", "silenced"))
 RUNS = [light for role, (light, _) in COLORS.items() if role.startswith("run-")]
 FAMILIES = ["Helvetica Neue", "Arial", "Liberation Sans", "DejaVu Sans"]
+# For signs that those lack, where one is installed
+WIDER_FAMILIES = ["Noto Sans CJK SC", "WenQuanYi Zen Hei", "PingFang SC", "Microsoft YaHei", "Arial Unicode MS"]
 
 
 @functools.cache
 def _settings() -> dict:
     known = set(font_manager.get_font_names())
     return {
-        "font.family": [family for family in FAMILIES if family in known],
+        "font.family": [family for family in FAMILIES + WIDER_FAMILIES if family in known],
         "font.size": 9,
         "text.color": INK,
         "text.parse_math": False,  # tokens and names may hold dollar signs
@@ -72,7 +76,8 @@ def styled(function: Callable) -> Callable:
 
     @functools.wraps(function)
     def wrapper(*args, **kwargs):
-        with matplotlib.rc_context(_settings()):
+        with matplotlib.rc_context(_settings()), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing from font")  # in a PNG; the viewer's fonts draw an SVG
             return function(*args, **kwargs)
 
     return wrapper
@@ -94,20 +99,17 @@ def format_power(value: float, position: int | None = None) -> str:
     ```
     """
     exponent = round(math.log10(value))
-    return (
-        f"{value:g}"
-        if -3 < exponent < 4
-        else "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    )
+    if -3 < exponent < 4:
+        return f"{value:g}"
+    return "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
 @styled
 def save(figure: Figure, path: Path) -> None:
     """Save a figure as the file `path`, which appears when it is whole. The name's ending gives the format."""
-    unfinished = path.with_name(f".{path.name}")
     metadata = {"Date": None} if path.suffix == ".svg" else None
-    figure.savefig(unfinished, format=path.suffix[1:], dpi=200, metadata=metadata)
-    os.replace(unfinished, path)
+    with replacing(path) as unfinished:
+        figure.savefig(unfinished, format=path.suffix[1:], dpi=200, metadata=metadata)
 
 
 @styled

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow.compute as pc
 
-from ..visible import show_text, show_token
+from ..visible import shorten, show_alternatives, show_text, show_token
 from .load import Run
 
 
@@ -39,26 +39,10 @@ def list_silenced(runs: list[Run]) -> tuple[list[list], int]:
                     round_number(row["advantage"]),
                     round_number(row["entropy"]),
                     round_number(row["gradient_norm"]),
-                    format_top(row["top_tokens"], row["top_probs"]),
+                    show_alternatives(row["top_tokens"], row["top_probs"]),
                 ]
             )
     return rows, total
-
-
-def format_top(tokens, probs) -> str:
-    """
-    The most probable tokens of a position, as the paper shows them.
-
-    Example:
-
-    ```python
-    >>> format_top(["1", " 2"], [0.9995, 0.0001])
-    '1(99.95%) | ␣2(0.01%)'
-    ```
-    """
-    if tokens is None or probs is None:
-        return ""
-    return " | ".join(f"{show_token(token)}({100 * prob:.2f}%)" for token, prob in zip(tokens, probs, strict=False))
 
 
 def list_completions(runs: list[Run]) -> list[dict]:
@@ -85,7 +69,7 @@ def list_completions(runs: list[Run]) -> list[dict]:
                     "reward": round_number(row["reward"]),
                     "advantage": round_number(row["advantage"]),
                     "cut": len(tokens) < len(row["tokens"]),
-                    "tokens": [show_text(token) if token.strip() else show_token(token) for token in tokens],
+                    "tokens": [show_text(shorten(token)) if token.strip() else show_token(token) for token in tokens],
                     "probs": [round_number(prob) for prob in (row["probs"] or [])[: len(tokens)]],
                     "entropies": [round_number(entropy) for entropy in (row["entropies"] or [])[: len(tokens)]],
                     "silenced": [place for place, flag in enumerate((row["silenced"] or [])[: len(tokens)]) if flag],

@@ -13,12 +13,10 @@ from wordcloud import WordCloud
 
 from ..visible import show_token
 from .load import Run
-from .style import INK, MUTED, SILENCED, styled
+from .style import INK, MUTED, SILENCED, WIDER_FAMILIES, styled
 
 
 WIDTH, HEIGHT, MOST = 460, 240, 80
-# Where a cloud holds signs that DejaVu Sans lacks, the first of these that is installed and has more of them
-WIDER_FAMILIES = ["Noto Sans CJK SC", "WenQuanYi Zen Hei", "PingFang SC", "Microsoft YaHei", "Arial Unicode MS"]
 
 
 def count_tokens(run: Run) -> dict[str, dict[str, int]]:
@@ -107,9 +105,8 @@ def draw_cloud(counts: dict[str, int], color: str, title: str) -> Figure:
         # wordcloud places the corner of the ink, matplotlib the start of the baseline
         ink_left, ink_top, _, _ = ImageFont.truetype(path, size).getbbox(token, anchor="ls")
         start = (left - ink_left, HEIGHT - top + ink_top)
-        outline = TextPath(
-            start, token, size=size, prop=FontProperties(fname=path)
-        )  # as laid out, whatever the viewer
+        # An outline looks as it was laid out, whatever fonts the viewer has
+        outline = TextPath(start, token, size=size, prop=FontProperties(fname=path))
         axes.add_patch(PathPatch(outline, color=color, linewidth=0))
     return figure
 

@@ -1,6 +1,6 @@
 """Reward functions for mathematics, in TRL's calling convention. Importing this package imports neither torch nor trl."""
 
-from importlib import import_module
+from .._lazy import load_lazily
 
 
 _HOMES = {
@@ -19,12 +19,7 @@ _HOMES = {
     "warn_if_void": "overlong",
 }
 __all__ = sorted(_HOMES)
-
-
-def __getattr__(name: str):
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
-    return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+__getattr__ = load_lazily(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

@@ -210,10 +210,10 @@ def gold_answer(gold: object) -> str | None:
     ('1,080', '27', None)
     ```
     """
+    if hasattr(gold, "tolist"):  # of numpy or torch
+        gold = gold.tolist()
     if isinstance(gold, (list, tuple)) and len(gold) == 1:
         gold = gold[0]
-    if hasattr(gold, "item") and not isinstance(gold, str) and getattr(gold, "ndim", 0) == 0:
-        gold = gold.item()  # a numpy or torch scalar
     if isinstance(gold, bool) or gold is None:
         return None
     if isinstance(gold, float):

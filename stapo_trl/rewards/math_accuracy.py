@@ -37,7 +37,7 @@ class MathAccuracyReward:
         **verifier: Options of [`Verifier`]: tolerance, item_seconds, batch_seconds, workers, memory_gb, cache_size.
 
     Raises:
-        `ValueError`: If `strict` comes with options that it ignores.
+        `ValueError`: If `strict` comes with options that it ignores, or a reward makes no sense.
         `RuntimeError`: If the verifier fails its self-test.
 
     Example:
@@ -62,6 +62,8 @@ class MathAccuracyReward:
     ):
         if not correct > wrong:
             raise ValueError(f"`correct` ({correct}) must exceed `wrong` ({wrong}): a right answer has to pay more.")
+        if failed not in (None, "wrong") and not isinstance(failed, int | float):
+            raise ValueError(f"`failed` is a reward, None to abstain, or 'wrong', got {failed!r}.")
         if strict and verifier:
             raise ValueError(f"`strict` compares text only; remove {', '.join(sorted(verifier))}.")
         self.__name__ = name or ("strict_math_accuracy_reward" if strict else "math_accuracy_reward")

@@ -19,19 +19,22 @@ BESIDE_CALLS = re.compile(r"['\"]|:=|for|lambda")
 TEXT = re.compile(r"\\(?:text|mathrm)\{([^{}]*)\}")
 
 
-def reasoning_gym_reward(completions: list, entry: list[str], **kwargs) -> list[float]:
+def reasoning_gym_reward(completions: list, entry: list[str | None], **kwargs) -> list[float | None]:
     r"""
     Whether the scorer of the task gives the final answer full marks (1.0, of its partial credit): 1.0, else -1.0.
 
     Args:
         completions (`list[str]` or `list[list[dict]]`): Plain or chat completions. The answer is read as
             [`final_answer`] does, from the last box or an explicit form.
-        entry (`list[str]`): Column of [`load_reasoning_gym`], the entries as JSON.
+        entry (`list[str]`): Column of [`load_reasoning_gym`], the entries as JSON; `None` for rows of another set.
         **kwargs: Ignored; TRL passes the dataset's other columns.
 
     Returns:
-        `list[float]`: One value per completion. An answer that would call functions, or whose scoring takes longer than
-        5 s, is wrong.
+        `list[float | None]`: One value per completion, `None` without an entry. An answer that would call functions, or
+        whose scoring takes longer than 5 s, is wrong.
+
+    Raises:
+        `ValueError`: If there is not one entry per completion, as text.
 
     Example:
     ```python
@@ -39,8 +42,14 @@ def reasoning_gym_reward(completions: list, entry: list[str], **kwargs) -> list[
     reasoning_gym_reward([rf"\boxed{{{row['solution']}}}", "No idea."], entry=[row["entry"]] * 2)  # [1.0, -1.0]
     ```
     """
+    if len(entry) != len(completions) or not all(isinstance(text, str | None) for text in entry):
+        raise ValueError(
+            f"`entry` is the column of JSON texts that load_reasoning_gym writes, got {len(entry)} for "
+            f"{len(completions)} completions: {str(entry)[:80]}."
+        )
     answers = [read_answer(completion_text(completion)) for completion in completions]
-    return [1.0 if right else -1.0 for right in have_full_marks(answers, entry, BATCH_SECONDS)]
+    marks = have_full_marks(answers, [text or "" for text in entry], BATCH_SECONDS)
+    return [None if text is None else 1.0 if right else -1.0 for text, right in zip(entry, marks, strict=True)]
 
 
 def read_answer(response: str) -> str | None:

@@ -11,6 +11,7 @@ from typing import Literal
 
 from .answer import final_answer, gold_answer
 from .comparison import Comparison, canonical
+from .completion import completion_text
 from .exact import MAX_DEPTH, TooLarge, refuse_giants
 from .pool import WorkerPool
 
@@ -135,21 +136,21 @@ class Verifier:
         """One verdict per response.
 
         Args:
-            responses (`Sequence[str]`): Completions, without their prompts.
+            responses (`Sequence[str]` or `Sequence[list[dict]]`): Plain or chat completions, without their prompts.
             golds (`Sequence[object]`): Gold answers, one per response: text as stored, ints or floats.
 
         Returns:
             `list[Verdict]`: In the order of the responses.
 
         Raises:
-            `ValueError`: If there is not one gold per response.
+            `ValueError`: If there is not one gold per response, or a response is no completion.
         """
         if len(responses) != len(golds):
             raise ValueError(f"Got {len(responses)} responses and {len(golds)} golds: pass one gold per response.")
         deadline = time.monotonic() + self.batch_seconds
         verdicts: list[Verdict | None] = []
         open_pairs: dict[tuple[str, str], list[int]] = {}
-        for index, (response, gold) in enumerate(zip(responses, golds, strict=True)):
+        for index, (response, gold) in enumerate(zip(map(completion_text, responses), golds, strict=True)):
             verdict, pair = self._quick(response, gold)
             if pair is not None:
                 open_pairs.setdefault(pair, []).append(index)
@@ -172,7 +173,7 @@ class Verifier:
             gold_text = gold_answer(gold)
             if gold_text is None:
                 return Verdict("unparseable_gold"), None
-            answer = final_answer(response or "", self.require_box)
+            answer = final_answer(response, self.require_box)
             if answer is None:
                 return Verdict("no_answer"), None
             if answer == gold_text or COMMA.sub(",", answer) == COMMA.sub(",", gold_text):
@@ -229,7 +230,7 @@ def grade(responses: Sequence[str], golds: Sequence[object]) -> list[Verdict]:
     r"""Grades responses against gold answers with the default options; see `Verifier` for others.
 
     Args:
-        responses (`Sequence[str]`): Completions, without their prompts.
+        responses (`Sequence[str]` or `Sequence[list[dict]]`): Plain or chat completions, without their prompts.
         golds (`Sequence[object]`): Gold answers, one per response.
 
     Returns:

@@ -27,7 +27,7 @@ def write_repository(tmp_path, monkeypatch):
                 if kind == "parquet":
                     Dataset.from_list(rows).to_parquet(folder / f"{split}.parquet")
                 else:
-                    (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+                    (folder / f"{split}.{kind}").write_text("".join(json.dumps(row) + "\n" for row in rows))
                 lines += [f"  - split: {split}", f"    path: {config}/{split}.{kind}"]
         (tmp_path / name / "README.md").write_text("\n".join([*lines, "---"]))
         return tmp_path / name

@@ -24,6 +24,9 @@ def test_it_counts_and_shows(tmp_path, capsys):
     assert json.loads(sample)["solution"] == "19"
     with pytest.raises(SystemExit, match="no chat template: use the prompt format 'plain'"):
         cli.main(["data", "check", str(file), *options])
+    (tmp_path / "tokenizer" / "chat_template.jinja").write_text("{{ raise_exception('no such role') }}")
+    with pytest.raises(SystemExit, match="chat template of .* refuses the prompts: no such role"):
+        cli.main(["data", "check", str(file), *options])
 
 
 def test_named_sets_are_read_from_a_local_copy(tmp_path, capsys):
@@ -38,11 +41,22 @@ def test_named_sets_are_read_from_a_local_copy(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["gsm9k"], "'gsm9k' is neither a file nor one of dapo-math-17k, .*olympiadbench"),
+        (["gsm9k"], "'gsm9k' is neither a file or folder nor one of dapo-math-17k, .*olympiadbench"),
         (["gsm8k"], "'openai/gsm8k' could not be loaded"),
         (["aime24", "--path", "nowhere"], "There is no file nowhere"),
+        ([""], "'' is neither a file or folder nor one of"),
+        (["/dev/null", "--path", "x"], "--path goes with a named set"),
     ],
 )
 def test_what_cannot_be_loaded_ends_with_a_sentence(arguments, message):
     with pytest.raises(SystemExit, match=message):
         cli.main(["data", "check", *arguments])
+
+
+def test_folders_are_looked_at_too_and_a_missing_tokenizer_is_told(tmp_path, capsys):
+    (tmp_path / "sums").mkdir()
+    (tmp_path / "sums" / "train.jsonl").write_text('{"question": "1+1?", "answer": "02"}\n')
+    cli.main(["data", "check", str(tmp_path / "sums")])
+    assert "sums: 1 row, 1 problem\n" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="absent"):
+        cli.main(["data", "check", str(tmp_path / "sums"), "--tokenizer", str(tmp_path / "absent")])

@@ -4,7 +4,7 @@ import json
 import logging
 
 import pytest
-from datasets import Dataset, DatasetDict, Features, IterableDataset, Value
+from datasets import Dataset, DatasetDict, Features, IterableDataset, List, Value
 
 from stapo_trl import STAPOConfig, preflight
 from stapo_trl.data import load_local, load_problems
@@ -153,10 +153,17 @@ def test_the_format_of_the_rows_does_not_matter(format):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("streaming", [False, True])
 def test_short_floats_keep_the_digits_they_were_written_with(dtype, streaming):
-    features = Features(question=Value("string"), answer=Value(dtype))
-    rows = Dataset.from_dict({"question": ["a?", "b?"], "answer": [27.0, 0.1]}, features=features)
-    problems = load_problems(rows.to_iterable_dataset() if streaming else rows, "made")
-    assert [row["solution"] for row in problems] == ["27", "0.1"]
+    numbers = Value(dtype)
+    for column, type, wrap in (
+        ("answer", numbers, lambda value: value),
+        ("final_answer", List(numbers), lambda value: [value]),
+        ("reward_model", {"ground_truth": numbers}, lambda value: {"ground_truth": value}),
+    ):
+        features = Features({"question": Value("string"), column: type})
+        columns = {"question": ["a?", "b?"], column: [wrap(27.0), wrap(0.1)]}
+        rows = Dataset.from_dict(columns, features=features)
+        problems = load_problems(rows.to_iterable_dataset() if streaming else rows, "made")
+        assert [row["solution"] for row in problems] == ["27", "0.1"]
 
 
 def test_half_a_character_makes_a_row_unusable(tmp_path):
@@ -247,3 +254,21 @@ def test_settings_are_checked_before_any_row_is_read():
         load_problems(DatasetDict(train=Dataset.from_list(BAD)), "made")
     with pytest.raises(ValueError, match="`unusable` must be 'raise' or 'drop', got 'keep'"):
         load_problems(None, "made", unusable="keep")
+
+
+@pytest.mark.parametrize(
+    ("message", "flaw"),
+    [
+        ({"role": ["user"], "content": "a?"}, r"no role but \['user'\]"),
+        ({"role": 1, "content": "a?"}, "no role but 1"),
+        ({"role": "user", "content": 5}, "got .*5"),
+        ({"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What is shown?"}]}, "an image"),
+    ],
+)
+def test_a_chat_that_cannot_be_read_makes_its_row_unusable(tmp_path, message, flaw):
+    rows = [{"prompt": [{"role": "user", "content": "b?"}], "answer": "1"}, {"prompt": [message], "answer": "2"}]
+    file = tmp_path / "made.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(ValueError, match=f"row 1: .*{flaw}"):
+        load_local(file)
+    assert load_local(file, unusable="drop")["solution"][:] == ["1"]

@@ -37,6 +37,15 @@ def test_partial_credit_is_no_credit_and_the_answer_is_extracted_first():
     assert reasoning_gym_reward(responses, entry=[row["entry"]] * 4) == [1.0, -1.0, -1.0, -1.0]
 
 
+def test_rows_of_another_set_are_passed_over_and_other_entries_refused():
+    entry = load_reasoning_gym("chain_sum", size=1)[0]["entry"]
+    gold = json.loads(entry)["answer"]
+    assert reasoning_gym_reward([f"\\boxed{{{gold}}}"] * 2, entry=[None, entry]) == [None, 1.0]
+    for entries in ([json.loads(entry)] * 2, [entry]):
+        with pytest.raises(ValueError, match="`entry` is the column of JSON texts"):
+            reasoning_gym_reward(["", ""], entry=entries)
+
+
 def test_a_task_without_an_answer_of_its_own_is_scored():
     row = load_reasoning_gym("graph_color", size=1)[0]
     assert row["solution"] == "" and json.loads(row["entry"])["metadata"]["possible_answer"]

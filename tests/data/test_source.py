@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import zipfile
+from types import SimpleNamespace
 
 import pytest
 from datasets import Dataset, DatasetDict
@@ -15,6 +17,12 @@ ROWS = [
     {"question": "2+2,\n3?", "answer": "NA"},
     {"question": "0?", "answer": ""},
 ]
+
+
+@pytest.fixture
+def repo(tmp_path):
+    (tmp_path / "repo").mkdir()
+    return tmp_path / "repo"
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -112,8 +120,123 @@ def test_nothing_in_a_repository_is_trusted_and_the_revision_is_handed_on(monkey
 
     def fake(repo_id, **options):
         calls.append((repo_id, options))
-        return DatasetDict(train=Dataset.from_list(ROWS))
+        return DatasetDict(train=Dataset.from_list(ROWS)) if "streaming" in options else SimpleNamespace(name="arrow")
 
-    monkeypatch.setattr("stapo_trl.data.source.load_dataset", fake)
+    monkeypatch.setattr("stapo_trl.data.repository.load_dataset", fake)
+    monkeypatch.setattr("stapo_trl.data.repository.load_dataset_builder", fake)
     open_rows("some/repo", config="main", revision="abc", streaming=True)
-    assert calls == [("some/repo", {"name": "main", "revision": "abc", "streaming": True})]
+    options = {"name": "main", "revision": "abc"}
+    assert calls == [("some/repo", options), ("some/repo", options | {"streaming": True})]
+
+
+MIXED = [
+    {"question": "1?", "answer": "025"},
+    {"question": "2?", "answer": 25},
+    {"question": "3?", "answer": "2024-01-01"},
+]
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_json_in_a_repository_is_read_exactly(write_repository, streaming):
+    write_repository("some/math", {"one": {"train": MIXED}, "two": {"train": MIXED[:1]}}, kind="jsonl")
+    for rows, expected in (
+        (open_rows("some/math", config="one", streaming=streaming), MIXED),
+        (open_rows("some/math", streaming=streaming), MIXED + MIXED[:1]),  # both configurations
+    ):
+        assert [json.loads(row["(row)"]) for row in rows] == expected
+
+
+def test_a_zipped_json_in_a_repository_is_read_as_it_is_now(repo):
+    for rows in (MIXED, MIXED[:1]):
+        with zipfile.ZipFile(repo / "train.zip", "w") as archive:
+            archive.writestr("train.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+        read = open_rows("", path=repo)
+        (repo / "train.zip").unlink()
+        assert [json.loads(row["(row)"]) for row in read] == rows
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_text_that_would_become_a_number_is_refused_in_parquet(repo, streaming):
+    for number, answer in enumerate((7, "025")):
+        rows = Dataset.from_list([{"question": "1?", "reward_model": {"ground_truth": answer}}])
+        rows.to_parquet(repo / f"train-{number:05d}-of-00002.parquet")
+    with pytest.raises(ValueError, match=r"'reward_model' is text in .*train-00001-of-00002.parquet.* 025 into 25"):
+        open_rows("", path=repo, streaming=streaming)
+    (repo / "train-00000-of-00002.parquet").unlink()
+    assert open_rows("", path=repo, streaming=streaming)
+    header = "---\ndataset_info:\n  features:\n  - name: question\n    dtype: int64\n---\n"
+    (repo / "README.md").write_text(header)
+    with pytest.raises(ValueError, match="'question' is text in .* and Value.*int64"):
+        open_rows("", path=repo, streaming=streaming)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("rows.jsonl.gz", b"plain", "is no whole gzip file"),
+        ("rows.jsonl.gz", gzip.compress(b'{"a": 1}\n' * 99, mtime=0)[:-9], "is no whole gzip file"),
+        ("rows.csv.gz", b"plain", "cannot be read as csv"),
+        ("rows.csv", b"question,answer\n1?,2,3\n", "first row has more cells than there are columns"),
+        ("rows.csv", b"question,answer\n1?,2\n1?,2,3\n", "cannot be read as csv: .*Expected 2 fields in line 3"),
+        ("rows.csv", b'question,answer\n"1?,2\n', "cannot be read as csv: .*EOF inside string"),
+        ("rows.csv", b"question,answer\n", "it has no rows"),
+        ("rows.csv", "question,answer\n\u00e9,1\n".encode("latin-1"), "cannot be read as csv: 'utf-8' codec"),
+        ("rows.csv", b" \n", "cannot be read as csv"),
+        ("rows.parquet", b"PAR1", "cannot be read as parquet"),
+        ("rows.arrow", b"x", "cannot be read as arrow"),
+        ("rows.jsonl", b"\n \n", "has no rows"),
+        ("rows.json", b"[]", "has no rows"),
+        ("rows.json", b'{\n "data": []}', "Give one object a line, or one list of objects"),
+    ],
+)
+def test_a_damaged_file_is_refused_by_its_name(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=f"{name}.*{message}"):
+        open_rows("", tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"README.md": "---\nconfigs: [\n---\n", "train.jsonl": "{}"},
+        {"README.md": "---\nconfigs: !!python/object/apply:os.system ['touch run']\n---\n", "train.jsonl": "{}"},
+        {"train.jsonl": "garbage"},
+        {"train.parquet": "PAR1"},
+        {"train.csv": '"'},
+        {"train.csv": "question,answer\n1?,2,3\n"},  # would give the columns 2 and 3
+        {"train.zip": "PK"},
+    ],
+)
+def test_a_damaged_repository_is_refused_and_nothing_in_it_runs(tmp_path, monkeypatch, files):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "repo").mkdir()
+    for name, content in files.items():
+        (tmp_path / "repo" / name).write_text(content)
+    with pytest.raises(ValueError, match="'.*repo' cannot be read"):
+        open_rows("", path=tmp_path / "repo")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_list_may_stand_behind_any_white_space(tmp_path):
+    (tmp_path / "rows.json").write_text("\n" * 200 + json.dumps(ROWS))
+    assert len(open_rows("", tmp_path / "rows.json")) == 3
+
+
+def test_signs_that_are_patterns_elsewhere_are_names_of_files(tmp_path):
+    (tmp_path / "rows[1]*.csv").write_text("question,answer\n1+1?,02\n")
+    assert open_rows("", tmp_path / "rows[1]*.csv")[0] == ROWS[0]
+
+
+def test_without_a_network_the_files_are_used_that_were_fetched_before(tmp_path, monkeypatch):
+    commit = "a" * 40
+    repository = tmp_path / "hub" / "datasets--some--math"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text(commit)
+    (repository / "snapshots" / commit).mkdir(parents=True)
+    (repository / "snapshots" / commit / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in MIXED))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    for revision in (None, commit):
+        rows = open_rows("some/math", revision=revision)
+        assert [json.loads(row["(row)"]) for row in rows] == MIXED
+    with pytest.raises(FileNotFoundError, match="'some/math' could not be loaded"):
+        open_rows("some/math", revision="b" * 40)

@@ -68,3 +68,39 @@ def test_the_commit_of_a_fetched_dataset_is_kept():
     commit = "0123456789abcdef" * 2 + "01234567"
     dataset.info.download_checksums = {f"hf://datasets/some/data@{commit}/test.parquet": {}}
     assert from_dataset("x", dataset).revision == commit
+
+
+ROW = {"prompt": "1+1=?", "solution": "2", "problem_id": "a", "source": "s"}
+
+
+def write_rows(path, *rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def test_golds_and_names_of_a_file_become_text(tmp_path):
+    rows = [ROW | {"prompt": str(number), "solution": gold, "problem_id": number} for number, gold in enumerate(GOLDS)]
+    problems = open_benchmark(write_rows(tmp_path / "own.jsonl", *rows)).problems
+    assert [problem.solution for problem in problems] == ["025", "25", "0.5", "2, 3"]
+    assert [problem.problem_id for problem in problems] == ["0", "1", "2", "3"]
+
+
+GOLDS = ["025", 25, 0.5, ["2", "3"]]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"prompt": None}, "row 1: the prompt is neither text nor messages"),
+        ({"prompt": " "}, "row 1: the prompt is neither"),
+        ({"prompt": [{"role": "user", "content": None}]}, "row 1: the prompt is neither"),
+        ({"prompt": "\ud800"}, "row 1: .*surrogates not allowed"),
+        ({"prompt": [{"role": "user", "content": "1+1=?"}]}, "prompts of plain text and chats"),
+        ({"solution": None}, "row 1: there is no gold answer"),
+        ({"solution": True}, "row 1: the gold answer is neither text nor a number: True"),
+        ({"problem_id": "\ud800"}, "row 1: .*surrogates not allowed"),
+    ],
+)
+def test_a_row_that_cannot_be_asked_is_named(tmp_path, change, message):
+    with pytest.raises(ValueError, match=f"own.jsonl.*{message}"):
+        open_benchmark(write_rows(tmp_path / "own.jsonl", ROW, ROW | {"problem_id": "b"} | change))

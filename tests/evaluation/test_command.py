@@ -71,6 +71,14 @@ def test_a_missing_model_is_refused_in_a_sentence(tmp_path):
     assert "is neither a folder" in str(exit.value)
 
 
+def test_a_size_or_folder_that_makes_no_sense_is_refused_in_a_sentence(saved, tmp_path):
+    with pytest.raises(SystemExit, match="`size` must be at least 1, got 0"):
+        run("--model", saved, "--benchmarks", "arithmetic", "--size", 0, "--output_dir", tmp_path / "out")
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit, match="stapo evaluate: .*file"):
+        run("--model", saved, "--benchmarks", "arithmetic", "--size", 1, "--output_dir", tmp_path / "file")
+
+
 def test_the_judge_comes_after_all_samples(saved, tmp_path, monkeypatch, capsys):
     class Judge:
         def __init__(self, model, backend):

@@ -96,10 +96,41 @@ def test_the_command_names_the_better_run_and_the_noise(files, capsys):
     assert "noise" in printed and "seed: 0 and 1" in printed and "sympy: 1 and 2" in printed
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"benchmarks": {"a": 1}}', '{"benchmarks": {"a": {}}}'])
+DAMAGED = [
+    "",
+    "[]",
+    "null",
+    "[" * 5000,
+    "{}",
+    '{"benchmarks": {"a": 1}}',
+    '{"benchmarks": {"a": {}}}',
+    "\ufeff\ufeff{}",
+]
+COUNTS = [[0, 0], [5, 4], [-1, 4], [1], ["1", 4], [1.5, 4], [float("nan"), 4], 7]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *DAMAGED,
+        *({"benchmarks": {"sums": {"per_problem": {"0": count}}}} for count in COUNTS),
+        {"benchmarks": {"sums": {"per_problem": {}}}},
+        {"sampling": []},
+        {"versions": None},
+    ],
+)
 def test_other_files_are_refused_with_a_sentence(files, content):
-    with pytest.raises(SystemExit) as exit:
-        cli.main(["compare", *files(content, content)])
-    assert str(exit.value).startswith("stapo compare: ")
+    with pytest.raises(SystemExit, match="stapo compare: .*0.json is no result of `stapo evaluate`"):
+        cli.main(["compare", *files(content if isinstance(content, str) else result([0.5]) | content, result([0.5]))])
+
+
+def test_a_terminal_is_told_nothing_by_a_result(files, capsys):
+    odd = result([0.5] * 9, name="\x1b[31m", sampling={"a": "\x1b[2J"}) | {"model": "\u202e\x1b[31m"}
+    cli.main(["compare", *files(odd, odd | {"sampling": {"a": 1}})])
+    printed = capsys.readouterr().out
+    assert "\x1b" not in printed and "\u202e" not in printed and "␛[2J" in printed
+
+
+def test_missing_files_are_refused_with_a_sentence():
     with pytest.raises(SystemExit):
         cli.main(["compare", "no-such.json", "no-such.json"])

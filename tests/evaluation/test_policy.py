@@ -22,6 +22,19 @@ def test_a_chat_goes_through_the_template_once(tokenizer):
     assert tokenizer.decode(read_prompt(tokenizer, CHAT)) == "so 1so 2+3then "
 
 
+def test_a_content_list_is_asked_as_its_text(tokenizer):
+    parts = [message | {"content": [{"type": "text", "text": message["content"]}]} for message in CHAT]
+    assert read_prompt(tokenizer, parts) == read_prompt(tokenizer, CHAT)
+    tokenizer.chat_template = "{{ messages[-1]['content'] }}"
+    assert tokenizer.decode(read_prompt(tokenizer, parts)) == "2+3"
+
+
+def test_what_a_template_refuses_is_shown(tokenizer):
+    tokenizer.chat_template = "{{ raise_exception('System role not supported') }}"
+    with pytest.raises(ValueError, match="refuses the prompt .*'system'.*: System role not supported"):
+        read_prompt(tokenizer, CHAT)
+
+
 def test_the_first_token_of_a_chat_is_the_templates_not_doubled(tokenizer):
     from tokenizers.processors import TemplateProcessing
 

@@ -149,3 +149,24 @@ def test_a_missing_extra_is_named_in_one_sentence(tmp_path, capsys, monkeypatch)
     with pytest.raises(SystemExit):
         cli.main(["report", str(tmp_path)])
     assert 'pip install "stapo-trl[report]"' in capsys.readouterr().err
+
+
+def test_a_token_of_100_kB_makes_no_page_of_megabytes(tmp_path):
+    run = write_run(tmp_path / "run", num_tokens=40, num_completions=2, words=["x" * 100_000] * 5)
+    html, data = read_report(build_report([run]))
+    assert len(html) < 1e6 and {row[3] for row in data["silenced"]} == {"x" * 80 + "…"}
+
+
+def test_a_name_that_no_font_here_has_is_drawn_without_a_complaint(tmp_path, recwarn):
+    build_report([write_run(tmp_path / "\U0001f9ea你好", num_tokens=20)])
+    assert not [str(warning.message) for warning in recwarn if "Glyph" in str(warning.message)]
+
+
+def test_where_no_report_can_be_written_a_sentence_says_so(tmp_path, capsys):
+    write_metrics(tmp_path, num_steps=2)
+    (tmp_path / "file").touch()
+    (tmp_path / "folder" / "report.html").mkdir(parents=True)
+    for output in ("file", "folder"):
+        with pytest.raises(SystemExit, match="1"):
+            cli.main(["report", str(tmp_path), "--output", str(tmp_path / output)])
+        assert str(tmp_path / output) in capsys.readouterr().err

@@ -1,9 +1,10 @@
 import pickle
 from collections import defaultdict
 
+import numpy as np
 import pytest
 
-from stapo_trl.rewards import MathAccuracyReward, math_accuracy_reward, strict_math_accuracy_reward
+from stapo_trl.rewards import MathAccuracyReward, grade, math_accuracy_reward, strict_math_accuracy_reward
 from stapo_trl.rewards.completion import completion_text
 
 
@@ -44,11 +45,37 @@ def test_chat_and_plain_completions_pay_the_same(reward):
         ),
         ([{"role": "assistant", "content": "1"}, {"role": "tool", "content": "2"}], "1"),
         ([{"content": "1"}], "1"),
+        ([{"role": None, "content": "1"}], "1"),  # as Arrow fills what is missing
+        (None, ""),
+        (chat(["a", None, {"type": "text", "text": None}, {"type": "text", "text": 5}]), "a5"),
         (chat([{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}]), "ab"),
     ],
 )
 def test_completion_text_is_the_last_assistant_message(completion, text):
     assert completion_text(completion) == text
+
+
+@pytest.mark.parametrize(
+    "completion", [5, b"5", ["5"], [None], {"role": "assistant", "content": "5"}, chat(5), chat({"text": "5"})]
+)
+def test_what_is_no_completion_is_shown(completion, reward):
+    for call in (lambda: reward([completion], ["5"]), lambda: grade([completion], ["5"])):
+        with pytest.raises(ValueError, match="(A completion is text or|A chat is) a list of messages.*got "):
+            call()
+
+
+def test_chats_are_graded_as_their_text_is():
+    assert [verdict.kind for verdict in grade([chat(RIGHT), chat(None)], ["0.5", "0.5"])] == ["correct", "no_answer"]
+
+
+def test_golds_in_arrays_count_as_those_in_lists(reward):
+    golds = [np.array(["0.5"]), np.array([0.5]), np.array(0.5), np.float64(0.5), ["0.5"]]
+    assert reward([RIGHT] * 5, golds) == [1.0] * 5
+
+
+def test_an_unknown_word_for_failures_is_refused():
+    with pytest.raises(ValueError, match="`failed` is a reward, None to abstain, or 'wrong', got 'abstain'"):
+        MathAccuracyReward(failed="abstain")
 
 
 @pytest.mark.parametrize("column", ["solution", "answer", "ground_truth"])
