@@ -74,8 +74,9 @@ def test_rewards_are_found_by_name_and_by_dotted_path(tmp_path, monkeypatch, mak
 
 def test_a_model_or_data_alone_is_refused_with_a_sentence(tmp_path, capsys):
     base = ["--output_dir", str(tmp_path), "--use_cpu", "true", "--bf16", "false"]
-    with pytest.raises(SystemExit, match="stapo train: .*give --dataset_name"):
+    with pytest.raises(SystemExit):
         cli.main(["train", "--model_name_or_path", "some/model", *base])
+    assert "give --dataset_name" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         cli.main(["train", "--dataset_name", "some/data", *base])
     assert "--model_name_or_path is missing" in capsys.readouterr().err
