@@ -75,7 +75,9 @@ class WarmStart:
 class StopAtAccuracy(TrainerCallback):
     """Ends the supervised steps once the policy is right often enough to be rewarded, and wrong often enough to learn."""
 
-    def __init__(self, settings: WarmStart, problems: Dataset, tokenizer: PreTrainedTokenizerFast, every_steps: int = 50):
+    def __init__(
+        self, settings: WarmStart, problems: Dataset, tokenizer: PreTrainedTokenizerFast, every_steps: int = 50
+    ):
         self.settings, self.problems, self.tokenizer, self.every_steps = settings, problems, tokenizer, every_steps
 
     def on_step_end(self, args, state, control, model=None, **kwargs):
@@ -182,7 +184,10 @@ def train_warm_start(settings: WarmStart, output_dir: str, callbacks: list | Non
     rng = random.Random(settings.seed)
     problems = load_arithmetic("train", 3000, settings.num_terms, settings.seed)
     rows = [
-        {"prompt": prompt, "completion": add_noise(write_answer(prompt, rng, settings.slip_rate), rng, settings.noise_rate)}
+        {
+            "prompt": prompt,
+            "completion": add_noise(write_answer(prompt, rng, settings.slip_rate), rng, settings.noise_rate),
+        }
         for prompt in problems["prompt"]
     ]
     validation = load_arithmetic("validation", 200, settings.num_terms, settings.seed)

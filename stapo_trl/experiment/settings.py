@@ -69,7 +69,9 @@ class Experiment:
                 if name not in known:
                     raise ValueError(f"There is no {what} '{name}': known are {', '.join(sorted(known))}.")
         if self.num_seeds < 1 or not self.methods:
-            raise ValueError(f"An experiment needs a method and a seed, got {self.methods or 'none'} and {self.num_seeds} seeds.")
+            raise ValueError(
+                f"An experiment needs a method and a seed, got {self.methods or 'none'} and {self.num_seeds} seeds."
+            )
 
     def get_warm_start(self, seed: int) -> WarmStart:
         return WarmStart(**self.warm_start, seed=seed)
