@@ -5,11 +5,10 @@ import json
 import multiprocessing
 import sys
 import time
-import traceback
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
 from tqdm.auto import tqdm
@@ -44,33 +43,33 @@ def run_all(experiment: Experiment, output: Path, jobs: int, deadline: float) ->
     """
     # Seed by seed, so that what there is at any time is a comparison
     pairs = [(method, seed) for seed in range(experiment.num_seeds) for method in experiment.methods]
-    todo = [pair for pair in pairs if not (run_folder(output, *pair) / "result.json").exists()]
-    if not todo:
-        return []
-    context, errors = multiprocessing.get_context("spawn"), []
-    with ProcessPoolExecutor(jobs, context, max_tasks_per_child=1) as pool:
-        seeds = sorted({seed for _, seed in todo})
+    folders = {pair: run_folder(output, *pair) for pair in pairs}
+    todo = [pair for pair in pairs if not (folders[pair] / "result.json").exists()]
+    warm_starts = {f"warm start {seed}": (get_warm_start, experiment.get_warm_start(seed)) for _, seed in todo}
+    runs = {
+        f"{method}, seed {seed}": (train_run, experiment, method, seed, folders[method, seed], deadline)
+        for method, seed in todo
+    }
+    errors = []
+    with tqdm(total=len(pairs), initial=len(pairs) - len(todo), desc="Runs", disable=None) as bar:
         # First each seed's warm start, or the methods would all train it
-        list(pool.map(get_warm_start, [experiment.get_warm_start(seed) for seed in seeds]))
-        futures = {
-            pool.submit(train_run, experiment, *pair, run_folder(output, *pair), deadline): pair for pair in todo
-        }
-        with tqdm(total=len(pairs), initial=len(pairs) - len(todo), desc="Runs", disable=None) as bar:
-            for future in as_completed(futures):
-                method, seed = futures[future]
-                try:
-                    result = future.result()
-                except Exception as error:  # of any kind: the other runs go on, and the command ends with code 1
-                    traceback.print_exception(error)
-                    errors.append(f"{method}, seed {seed}, failed: {error!r}.")
-                    continue
-                if result is not None:
-                    bar.update()
-                    bar.write(
-                        f"{method}, seed {seed}: greedy {100 * result['greedy']:.1f} %, sampled "
-                        f"{100 * result['sampled']:.1f} %, {result['seconds']:.0f} s"
-                    )
+        for tasks in (warm_starts, runs):
+            with ThreadPool(jobs) as pool:
+                for name, code in pool.imap_unordered(lambda task: (task[0], run_apart(*task[1])), tasks.items()):
+                    bar.update(tasks is runs)
+                    if code != 0:
+                        errors.append(f"{name} failed, its error stands above.")
+            if errors:
+                break
     return errors
+
+
+def run_apart(function: Callable, *arguments) -> int:
+    """Call a function in a process of its own, and return that process's exit code."""
+    process = multiprocessing.get_context("spawn").Process(target=function, args=arguments)
+    process.start()
+    process.join()
+    return process.exitcode
 
 
 def summarize(experiment: Experiment, output: Path) -> str:
@@ -116,7 +115,9 @@ def main(argv: Sequence[str]) -> None:
             Command-line arguments after `stapo experiment`.
     """
     parser = argparse.ArgumentParser("stapo experiment", description=__doc__)
-    parser.add_argument("overrides", nargs="*", metavar="name=value", help="fields of the training or the warm start")
+    parser.add_argument(
+        "overrides", nargs="*", metavar="name=value", help="fields of the training, or warm_start.name=value"
+    )
     parser.add_argument("--scale", choices=["cpu", "gpu"], default="cpu")
     parser.add_argument("--output", type=Path, default=Path("stapo-experiment"), help="folder of the runs")
     parser.add_argument("--methods", nargs="+", choices=METHODS, help="default: all")

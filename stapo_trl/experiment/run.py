@@ -36,9 +36,7 @@ class StopAtDeadline(TrainerCallback):
             control.should_training_stop = True
 
 
-def train_run(
-    experiment: Experiment, method: str, seed: int, folder: Path, deadline: float = float("inf")
-) -> dict | None:
+def train_run(experiment: Experiment, method: str, seed: int, folder: Path, deadline: float = float("inf")) -> None:
     """
     Train one method with one seed, going on from the last checkpoint of its folder if there is one.
 
@@ -50,13 +48,10 @@ def train_run(
         seed (`int`):
             Seed of the warm start, the problems, and the samples.
         folder (`Path`):
-            Folder of the run; its `result.json` is written last.
+            Folder of the run. Its `result.json` is written last: `greedy` and `sampled` accuracy on held-out problems,
+            and `seconds` of this call.
         deadline (`float`, *optional*):
             When to stop, in seconds of `time.time`.
-
-    Returns:
-        `dict` or `None`: `greedy` and `sampled` accuracy on held-out problems, and `seconds` of this call; `None` if
-        the run has to be gone on with.
     """
     start = time.time()
     torch.set_num_threads(1)  # the runs of an experiment share the cores
@@ -79,10 +74,10 @@ def train_run(
     for callback in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(callback)
     validation = load_arithmetic("validation", NUM_VALIDATION, settings.num_terms)
-    trainer.add_callback(HeldOutAccuracy(trainer, validation, experiment.heldout_every, NUM_SAMPLES))
+    trainer.add_callback(HeldOutAccuracy(trainer, validation, experiment.heldout_every, num_samples=1))
     trainer.train(resume_from_checkpoint=last_complete_checkpoint(folder))
     if trainer.state.global_step < trainer.state.max_steps:
-        return None
+        return
 
     test = load_arithmetic("test", NUM_TEST, settings.num_terms)
     length = settings.max_new_tokens
@@ -90,4 +85,4 @@ def train_run(
     sampled = measure_accuracy(trainer.model, tokenizer, test, length, NUM_SAMPLES, temperature=1.0)
     result = {"greedy": greedy.mean, "sampled": sampled.mean, "seconds": time.time() - start}
     write_whole(folder / "result.json", json.dumps(result))
-    return result
+    print(f"{method}, seed {seed}: greedy {greedy}, sampled {sampled}, {result['seconds']:.0f} s", flush=True)

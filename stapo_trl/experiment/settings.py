@@ -1,12 +1,12 @@
 """What an experiment is made of: the task, the training, the methods and the seeds, from a YAML file beside this one."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
 
-from ..recipes import load_recipe
+from ..recipes import closest, load_recipe
 from ..stapo_config import STAPOConfig
 from ..warm_start import WarmStart
 
@@ -62,12 +62,12 @@ class Experiment:
     def __post_init__(self):
         for what, names, known in (
             ("method", self.methods, METHODS),
-            ("field of the warm start", self.warm_start, {field.name for field in fields(WarmStart)} - {"seed"}),
+            ("field of the warm start", self.warm_start, WarmStart.__dataclass_fields__.keys() - {"seed"}),
             ("field of STAPOConfig", self.training, STAPOConfig.__dataclass_fields__),
         ):
             for name in names:
                 if name not in known:
-                    raise ValueError(f"There is no {what} '{name}': known are {', '.join(sorted(known))}.")
+                    raise ValueError(f"There is no {what} '{name}': did you mean '{closest(name, known)}'?")
         if self.num_seeds < 1 or not self.methods:
             raise ValueError(
                 f"An experiment needs a method and a seed, got {self.methods or 'none'} and {self.num_seeds} seeds."
@@ -89,7 +89,8 @@ def load_experiment(scale: str, overrides: Sequence[str] = (), **changes) -> Exp
         scale (`str`):
             `"cpu"` or `"gpu"`.
         overrides (`Sequence[str]`):
-            `name=value` of fields of the training or the warm start, each value read as YAML.
+            `name=value` of fields of the training, `warm_start.name=value` of the warm start's, or `heldout_every=value`;
+            each value read as YAML.
         **changes:
             Other fields of [`Experiment`].
 
@@ -112,6 +113,10 @@ def load_experiment(scale: str, overrides: Sequence[str] = (), **changes) -> Exp
         name, equals, value = override.partition("=")
         if not equals:
             raise ValueError(f"'{override}' sets nothing: write name=value.")
-        part = warm_start if name in {field.name for field in fields(WarmStart)} else training
-        part[name] = yaml.safe_load(value)
+        if name == "heldout_every":
+            changes[name] = yaml.safe_load(value)
+        elif name.startswith("warm_start."):
+            warm_start[name.removeprefix("warm_start.")] = yaml.safe_load(value)
+        else:
+            training[name] = yaml.safe_load(value)
     return replace(experiment, warm_start=warm_start, training=training, **changes)
