@@ -16,6 +16,7 @@ COMMANDS = {
     "compare": (".evaluation.comparison", "whether two results of `stapo evaluate` differ by more than noise"),
     "data": (".data.check", "look at data sets: `stapo data check NAME_OR_PATH`"),
     "report": (".report.main", "one HTML page and figures of one or several runs"),
+    "experiment": (".experiment.command", "the paper's comparison on a task that fits a CPU, over several seeds"),
     "score": (".score", "which tokens of saved completions are spurious, without training"),
 }
 

@@ -13,7 +13,7 @@ from tqdm.auto import tqdm
 from transformers import TrainerCallback
 from trl.models import unwrap_model_for_generation
 
-from .heldout import measure_accuracy
+from .heldout import Accuracy, measure_accuracy
 from .whole_file import write_whole
 
 
@@ -110,7 +110,8 @@ def read_metrics(path: str | Path) -> list[dict]:
 
 class HeldOutAccuracy(TrainerCallback):
     """
-    Greedy accuracy on held-out problems, logged with the step's other metrics as `heldout/greedy_accuracy`.
+    Accuracy on held-out problems, logged with the step's other metrics as `heldout/greedy_accuracy`, and
+    `heldout/sampled_accuracy` if samples are asked for.
 
     Args:
         trainer ([`STAPOTrainer`]):
@@ -119,17 +120,24 @@ class HeldOutAccuracy(TrainerCallback):
             Held-out problems.
         every_steps (`int`):
             Steps between two measurements.
+        num_samples (`int`, *optional*, defaults to `0`):
+            Samples for each problem at temperature 1.
     """
 
-    def __init__(self, trainer, problems: Dataset, every_steps: int):
-        self.trainer, self.problems, self.every_steps = trainer, problems, every_steps
+    def __init__(self, trainer, problems: Dataset, every_steps: int, num_samples: int = 0):
+        self.trainer, self.problems, self.every_steps, self.num_samples = trainer, problems, every_steps, num_samples
 
     def on_step_end(self, args, state, control, processing_class=None, **kwargs):
         if state.global_step % self.every_steps == 0:
             # On every process alike: the forward of a sharded model is collective
             with unwrap_model_for_generation(self.trainer.model_wrapped, self.trainer.accelerator) as model:
-                accuracy = measure_accuracy(model, processing_class, self.problems, args.max_completion_length)
-            self.trainer._metrics["train"]["heldout/greedy_accuracy"].append(accuracy.mean)
+                what = (model, processing_class, self.problems, args.max_completion_length)
+                self._log("greedy", measure_accuracy(*what))
+                if self.num_samples > 0:
+                    self._log("sampled", measure_accuracy(*what, self.num_samples, temperature=1.0))
+
+    def _log(self, decoding: str, accuracy: Accuracy) -> None:
+        self.trainer._metrics["train"][f"heldout/{decoding}_accuracy"].append(accuracy.mean)
 
 
 class StopOnInterrupt(TrainerCallback):

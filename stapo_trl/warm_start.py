@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import tempfile
 from dataclasses import asdict, dataclass
@@ -31,7 +32,7 @@ from .heldout import measure_accuracy
 
 
 VOCABULARY = ["<pad>", "<eos>", *"0123456789+-=?;$ ", "\\boxed{", "}", "so", "then", "wait", "let"]
-MAX_NEW_TOKENS = 56  # an answer of five terms takes about 37
+TOKEN = r"\\boxed\{|[a-z]+|."
 
 
 @dataclass
@@ -46,8 +47,12 @@ class WarmStart:
             Most optimizer steps, of 16 worked answers each.
         slip_rate (`float`, defaults to `0.03`):
             Chance of a slip in each step of a worked answer, see [`write_answer`].
+        noise_rate (`float`, defaults to `0.0`):
+            Chance of a random token after each token of a worked answer, in [0, 1).
         num_terms (`int`, defaults to `5`):
             Numbers in a problem.
+        hidden_size (`int`, defaults to `64`), num_layers (`int`, defaults to `2`):
+            Size of the model: 0.1 M parameters; 512 and 8 make 25 M.
         seed (`int`, defaults to `0`):
             Seed of the weights, the problems and the slips.
     """
@@ -55,20 +60,30 @@ class WarmStart:
     target_accuracy: float = 0.45
     max_steps: int = 2000
     slip_rate: float = 0.03
+    noise_rate: float = 0.0
     num_terms: int = 5
+    hidden_size: int = 64
+    num_layers: int = 2
     seed: int = 0
+
+    @property
+    def max_new_tokens(self) -> int:
+        """Room for an answer of at most `9 * (num_terms - 1) + 4` tokens with its slips."""
+        return 12 * self.num_terms - 4
 
 
 class StopAtAccuracy(TrainerCallback):
     """Ends the supervised steps once the policy is right often enough to be rewarded, and wrong often enough to learn."""
 
-    def __init__(self, target: float, problems: Dataset, tokenizer: PreTrainedTokenizerFast, every_steps: int = 50):
-        self.target, self.problems, self.tokenizer, self.every_steps = target, problems, tokenizer, every_steps
+    def __init__(
+        self, settings: WarmStart, problems: Dataset, tokenizer: PreTrainedTokenizerFast, every_steps: int = 50
+    ):
+        self.settings, self.problems, self.tokenizer, self.every_steps = settings, problems, tokenizer, every_steps
 
     def on_step_end(self, args, state, control, model=None, **kwargs):
         if state.global_step % self.every_steps == 0:
-            accuracy = measure_accuracy(model, self.tokenizer, self.problems, MAX_NEW_TOKENS)
-            control.should_training_stop = accuracy.mean >= self.target
+            accuracy = measure_accuracy(model, self.tokenizer, self.problems, self.settings.max_new_tokens)
+            control.should_training_stop = accuracy.mean >= self.settings.target_accuracy
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
@@ -76,23 +91,23 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     tokenizer = Tokenizer(
         models.WordLevel({token: index for index, token in enumerate(VOCABULARY)}, unk_token="<pad>")
     )
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"\\boxed\{|[a-z]+|."), behavior="isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(TOKEN), behavior="isolated")
     tokenizer.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>", padding_side="left"
     )
 
 
-def build_model(seed: int = 0) -> Qwen3ForCausalLM:
-    """A Qwen3 of about 0.1 M parameters with random weights."""
+def build_model(seed: int = 0, hidden_size: int = 64, num_layers: int = 2) -> Qwen3ForCausalLM:
+    """A Qwen3 with random weights, by default of about 0.1 M parameters."""
     set_seed(seed)
     config = Qwen3Config(
         vocab_size=len(VOCABULARY),
-        hidden_size=64,
-        intermediate_size=192,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
+        hidden_size=hidden_size,
+        intermediate_size=3 * hidden_size,
+        num_hidden_layers=num_layers,
+        num_attention_heads=hidden_size // 16,
+        num_key_value_heads=hidden_size // 32,
         head_dim=16,
         max_position_embeddings=256,
         tie_word_embeddings=True,
@@ -102,6 +117,27 @@ def build_model(seed: int = 0) -> Qwen3ForCausalLM:
         dtype="float32",
     )
     return Qwen3ForCausalLM(config)
+
+
+def add_noise(text: str, rng: random.Random, noise_rate: float) -> str:
+    """
+    A worked answer with random tokens strewn in, which a policy that learns from it samples now and then anywhere.
+
+    Args:
+        text (`str`):
+            The answer.
+        rng (`random.Random`):
+            Generator; not touched at a rate of 0.
+        noise_rate (`float`):
+            Chance of one more token after each token, in [0, 1).
+
+    Returns:
+        `str`: the answer.
+    """
+    if noise_rate == 0:
+        return text
+    tokens = re.findall(TOKEN, text)
+    return "".join(token + (rng.choice(VOCABULARY[2:]) if rng.random() < noise_rate else "") for token in tokens)
 
 
 def get_warm_start(settings: WarmStart, callbacks: list | None = None) -> Path:
@@ -144,11 +180,14 @@ def train_warm_start(settings: WarmStart, output_dir: str, callbacks: list | Non
         callbacks (`list`, *optional*):
             Callbacks of the supervised trainer.
     """
-    tokenizer, model = build_tokenizer(), build_model(settings.seed)
+    tokenizer, model = build_tokenizer(), build_model(settings.seed, settings.hidden_size, settings.num_layers)
     rng = random.Random(settings.seed)
     problems = load_arithmetic("train", 3000, settings.num_terms, settings.seed)
     rows = [
-        {"prompt": prompt, "completion": write_answer(prompt, rng, settings.slip_rate)}
+        {
+            "prompt": prompt,
+            "completion": add_noise(write_answer(prompt, rng, settings.slip_rate), rng, settings.noise_rate),
+        }
         for prompt in problems["prompt"]
     ]
     validation = load_arithmetic("validation", 200, settings.num_terms, settings.seed)
@@ -172,7 +211,7 @@ def train_warm_start(settings: WarmStart, output_dir: str, callbacks: list | Non
         ),
         train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
-        callbacks=[StopAtAccuracy(settings.target_accuracy, validation, tokenizer), *(callbacks or [])],
+        callbacks=[StopAtAccuracy(settings, validation, tokenizer), *(callbacks or [])],
     )
     trainer.remove_callback(PrinterCallback)
     trainer.train()
