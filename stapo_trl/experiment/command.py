@@ -58,7 +58,7 @@ def run_all(experiment: Experiment, output: Path, jobs: int, deadline: float) ->
                 for name, code in pool.imap_unordered(lambda task: (task[0], run_apart(*task[1])), tasks.items()):
                     bar.update(tasks is runs)
                     if code != 0:
-                        errors.append(f"{name} failed, its error stands above.")
+                        errors.append(f"{name} failed: its error stands above.")
             if errors:
                 break
     return errors
