@@ -91,6 +91,7 @@ class RecipeParser(TrlParser):
         if not any(name in FROM_SCRATCH for name in names):
             options.recipe = default
         try:
+            self._check_names(overrides.keys() - {"env"})
             settings = self._read(options) | {key: self._read_value(key, text) for key, text in overrides.items()}
             self._check_names(settings.keys() - {"about", "env"})
         except ValueError as error:

@@ -110,3 +110,9 @@ def test_env_of_a_file_is_set_as_by_trl(tmp_path, monkeypatch):
     (tmp_path / "own.yaml").write_text("env: {OWN_VARIABLE: 7}\n")
     parse(["--config", str(tmp_path / "own.yaml"), *CPU])
     assert os.environ["OWN_VARIABLE"] == "7"
+
+
+def test_what_a_recipe_says_about_itself_is_no_setting(capsys):
+    with pytest.raises(SystemExit):
+        parse(["about={summary: mine}"])
+    assert "there is no setting 'about'" in capsys.readouterr().err
