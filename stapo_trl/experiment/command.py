@@ -55,7 +55,9 @@ def run_all(experiment: Experiment, output: Path, jobs: int, deadline: float) ->
         # First each seed's warm start, or the methods would all train it
         for tasks in (warm_starts, runs):
             with ThreadPool(jobs) as pool:
-                for name, code in pool.imap_unordered(lambda task: (task[0], run_apart(*task[1])), tasks.items()):
+                for name, code in pool.imap_unordered(
+                    lambda task: (task[0], run_apart(*task[1]) if time.time() < deadline else 0), tasks.items()
+                ):
                     bar.update(tasks is runs)
                     if code != 0:
                         errors.append(f"{name} failed: its error stands above.")
@@ -125,7 +127,8 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop then; the command repeated goes on")
     arguments = parser.parse_args(argv)
-    changes = {name: getattr(arguments, name) for name in ("methods", "num_seeds") if getattr(arguments, name)}
+    changes = {"methods": arguments.methods, "num_seeds": arguments.num_seeds}
+    changes = {name: value for name, value in changes.items() if value is not None}
     try:
         experiment = load_experiment(arguments.scale, arguments.overrides, **changes)
         check_folder(experiment, arguments.output)

@@ -5,7 +5,8 @@ import pytest
 from PIL import Image
 
 from stapo_trl import cli
-from stapo_trl.experiment.command import run_all
+from stapo_trl.experiment.command import run_all, run_apart
+from stapo_trl.experiment.run import train_run
 from stapo_trl.experiment.settings import load_experiment
 from stapo_trl.report.build import build_report
 
@@ -47,8 +48,8 @@ def test_an_experiment_runs_compares_and_goes_on(tmp_path, capsys, monkeypatch):
 def test_a_run_that_meets_its_deadline_saves_and_goes_on_later(tmp_path, monkeypatch):
     monkeypatch.setenv("STAPO_CACHE", str(tmp_path / "cache"))
     experiment = load_experiment("cpu", SHORT, methods=["stapo"], num_seeds=1)
-    assert run_all(experiment, tmp_path / "experiment", 1, deadline=time.time()) == []
     folder = tmp_path / "experiment" / "stapo" / "seed-0"
+    assert run_apart(train_run, experiment, "stapo", 0, folder, time.time()) == 0
     assert (folder / "checkpoint-1").exists() and not (folder / "result.json").exists()
     assert run_all(experiment, tmp_path / "experiment", 1, deadline=time.time() + 600) == []
     assert (folder / "result.json").exists()
@@ -59,9 +60,14 @@ def test_a_run_that_meets_its_deadline_saves_and_goes_on_later(tmp_path, monkeyp
 def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path, monkeypatch):
     monkeypatch.setattr("stapo_trl.experiment.command.run_apart", lambda function, *task: int("grpo" in task))
     experiment = load_experiment("cpu", methods=["grpo", "stapo"], num_seeds=1)
-    assert run_all(experiment, tmp_path, 2, deadline=0.0) == ["grpo, seed 0 failed: its error stands above."]
+    assert run_all(experiment, tmp_path, 2, deadline=float("inf")) == ["grpo, seed 0 failed: its error stands above."]
 
 
 def test_a_mistake_ends_with_a_sentence(tmp_path):
     with pytest.raises(SystemExit, match="stapo experiment: There is no field of STAPOConfig 'max_step'"):
         cli.main(["experiment", "--output", str(tmp_path), "max_step=4"])
+
+
+def test_no_run_is_begun_after_the_deadline(tmp_path, monkeypatch):
+    monkeypatch.setattr("stapo_trl.experiment.command.run_apart", lambda *task: 1)
+    assert run_all(load_experiment("cpu", num_seeds=1), tmp_path, 2, deadline=time.time()) == []
