@@ -34,24 +34,21 @@ def draw_experiment(folders: dict[str, list[Path]], path: Path) -> None:
 def draw_bands(runs: dict[str, list[Run]]) -> Figure:
     """The figure of [`draw_experiment`]."""
     panels = [panel for panel in PANELS if panel.name != "shares"] + ADDED
+    colors = {method: color_of_run(index) for index, method in enumerate(name for name in runs if name != "stapo")}
+    colors["stapo"] = SILENCED
     figure = Figure(figsize=(13, 5.8), layout="constrained")
     for axes, panel in zip(figure.subplots(2, 4).flat, panels, strict=True):
-        for index, (method, members) in enumerate(runs.items()):
+        for method, members in runs.items():
             curves = [run.series(*panel.lines[""]) * (100 if panel.unit == "%" else 1) for run in members]
             table = pd.concat([smooth(curve) for curve in curves], axis=1)
-            color = color_of(method, index)
             if table.empty:
                 continue
+            color = colors[method]
             axes.plot(table.index, table.mean(axis=1), color=color, label=method)
             axes.fill_between(table.index, table.min(axis=1), table.max(axis=1), color=color, alpha=0.12, linewidth=0)
-        axes.set_title(f"{panel.title}, {panel.unit}")
+        axes.set_title(panel.title)
+        axes.set_ylabel(panel.unit)
         axes.set_xlabel("optimizer step")
-        if panel.name == "entropy":
-            axes.set_yscale("log")
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper left", ncols=7)
     return figure
-
-
-def color_of(method: str, index: int) -> str:
-    return SILENCED if method == "stapo" else color_of_run(index)

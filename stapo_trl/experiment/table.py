@@ -17,6 +17,7 @@ COLUMNS = {
     "greedy": ("greedy %", 100, 1, ()),
     "sampled": ("sampled %", 100, 1, ()),
     "entropy": ("late entropy, nats", 1, 4, ("s2t/entropy", "entropy")),
+    "candidates": ("late candidates %", 100, 4, ("s2t/candidate_share",)),
     "reward": ("late reward", 1, 3, ("reward",)),
     "grad_norm": ("late gradient norm", 1, 3, ("grad_norm",)),
     "silenced": ("silenced %", 100, 4, ("s2t/silenced_share",)),
@@ -144,24 +145,31 @@ def to_markdown(table: dict[str, dict[str, Cell]], num_seeds: dict[str, int]) ->
     titles = [title for title, *_ in COLUMNS.values()]
     lines = ["| method | seeds | " + " | ".join(titles) + " |", "|---|---|" + "---|" * len(titles)]
     for method, cells in table.items():
-        numbers = [
-            f"{factor * cells[name].mean:.{digits}f} ± {factor * cells[name].deviation:.{digits}f}"
-            for name, (_, factor, digits, _) in COLUMNS.items()
-        ]
+        numbers = []
+        for name, (_, factor, digits, _) in COLUMNS.items():
+            cell = cells[name]
+            spread = "" if math.isnan(cell.deviation) else f" ± {factor * cell.deviation:.{digits}f}"
+            numbers.append(f"{factor * cell.mean:.{digits}f}{spread}")
         lines.append(f"| {method} | {num_seeds[method]} | " + " | ".join(numbers) + " |")
     lines += ["", "STAPO minus the method, paired by seed, with 95 % interval:", ""]
     lines += ["| method | " + " | ".join(titles) + " |", "|---|" + "---|" * len(titles)]
     for method, cells in table.items():
-        if method == "stapo":
-            continue
-        numbers = []
-        for name, (_, factor, digits, _) in COLUMNS.items():
-            cell = cells[name]
-            low, high = (f"{factor * end:+.{digits}f}" for end in cell.interval)
-            text = f"{factor * cell.difference:+.{digits}f} ({low} to {high})"
-            numbers.append(text if cell.is_noise else f"**{text}**")
-        lines.append(f"| {method} | " + " | ".join(numbers) + " |")
+        if method != "stapo":
+            numbers = [
+                _describe_difference(cells[name], factor, digits) for name, (_, factor, digits, _) in COLUMNS.items()
+            ]
+            lines.append(f"| {method} | " + " | ".join(numbers) + " |")
     return "\n".join(lines) + "\n"
+
+
+def _describe_difference(cell: Cell, factor: float, digits: int) -> str:
+    if math.isnan(cell.difference):
+        return "no pair"
+    low, high = (f"{factor * end:+.{digits}f}" for end in cell.interval)
+    text = f"{factor * cell.difference:+.{digits}f} " + (
+        f"({low} to {high})" if math.isfinite(cell.interval[0]) else "(one pair)"
+    )
+    return text if cell.is_noise else f"**{text}**"
 
 
 def to_json(table: dict[str, dict[str, Cell]]) -> dict:

@@ -69,7 +69,7 @@ def test_student_quantiles_are_those_of_the_tables(degrees, expected):
 
 
 def test_the_table_marks_what_is_more_than_noise():
-    numbers = dict.fromkeys(["sampled", "entropy", "reward", "grad_norm", "silenced"], 0.0)
+    numbers = dict.fromkeys(["sampled", "entropy", "candidates", "reward", "grad_norm", "silenced"], 0.0)
     runs = {
         "stapo": {seed: numbers | {"greedy": 0.9 + 0.01 * seed} for seed in range(3)},
         "grpo": {seed: numbers | {"greedy": 0.5} for seed in range(3)},
@@ -77,3 +77,11 @@ def test_the_table_marks_what_is_more_than_noise():
     text = to_markdown(compare_methods(runs), {"stapo": 3, "grpo": 3})
     assert "| stapo | 3 | 91.0 ± 1.0 |" in text
     assert "| grpo | **+41.0 (+38.5 to +43.5)** | +0.0 (+0.0 to +0.0) |" in text
+
+
+def test_one_seed_has_neither_spread_nor_interval():
+    numbers = dict.fromkeys(["greedy", "sampled", "entropy", "candidates", "reward", "grad_norm", "silenced"], 0.5)
+    text = to_markdown(compare_methods({"stapo": {0: numbers}, "grpo": {0: numbers}}), {"stapo": 1, "grpo": 1})
+    assert "| stapo | 1 | 50.0 | 50.0 |" in text and "| grpo | +0.0 (one pair) |" in text
+    alone = to_markdown(compare_methods({"grpo": {0: numbers}}), {"grpo": 1})
+    assert "| grpo | no pair |" in alone
