@@ -96,6 +96,7 @@ def _describe_settings(plan: Plan, names: list[str]) -> dict[str, str]:
 
 def _describe_batches(plan: Plan) -> dict[str, str]:
     args, groups, total = plan.args, plan.completions_per_step / plan.args.num_generations, plan.total_steps
+    prompt = f"{plan.prompt_length:,}" if plan.prompt_length else "of unknown length"
     shown = {
         "completions per optimizer step": f"{args.world_size} processes x {args.per_device_train_batch_size} x "
         f"{args.gradient_accumulation_steps} accumulated = {plan.completions_per_step:,} ({groups:g} prompts x "
@@ -104,7 +105,7 @@ def _describe_batches(plan: Plan) -> dict[str, str]:
         f"{args.num_generations})",
         "optimizer steps per generation": f"{plan.steps_per_generation:g}",
         "tokens per optimizer step": f"at most {plan.completions_per_step * plan.sequence_length:,} "
-        f"(prompt {plan.prompt_length:,} + completion {args.max_completion_length:,})",
+        f"(prompt {prompt} + completion {args.max_completion_length:,})",
     }
     if plan.steps_per_epoch:
         shown["problems"] = f"{plan.num_problems:,}, {plan.steps_per_epoch:,} optimizer steps per epoch"

@@ -47,8 +47,8 @@ class Plan:
 
     @property
     def prompt_length(self) -> int:
-        """Tokens of the longest prompt; one if the recipe does not tell."""
-        return self.about.get("prompt_length", 1)
+        """Tokens of the longest prompt; 0 if the recipe does not know the data set."""
+        return self.known_data.get("prompt_length", 0)
 
     @property
     def sequence_length(self) -> int:

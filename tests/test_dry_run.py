@@ -54,6 +54,15 @@ def test_the_batches_of_the_paper(capsys):
     assert rows["optimizer steps"] == "264, 2 epochs"  # floor(17391 / 512) = 33 generations x 4 x 2
 
 
+def test_a_recipe_says_nothing_about_the_prompts_of_other_data(capsys, tmp_path):
+    data = tmp_path / "short.jsonl"
+    data.write_text("".join(f'{{"prompt": "{n}+1=?", "solution": "{n + 1}"}}\n' for n in range(64)))
+    words = [f"dataset_name={data}", "max_completion_length=32000"]
+    code, rows, errors = dry_run(capsys, "--recipe", "qwen3-0.6b-lora-colab", *words)
+    assert (code, errors) == (0, [])  # 32,000 and the recipe's prompts would be more than the model reads
+    assert rows["tokens per optimizer step"].endswith("(prompt of unknown length + completion 32,000)")
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -106,12 +115,12 @@ def test_a_local_model_and_local_data_are_read_and_text_is_no_markup(tmp_path, c
         f"dataset_name={tmp_path / 'sums.jsonl'}",
         "vllm_max_model_length=2048",
     ]
-    words += ["max_completion_length=8", "prompt_format=plain", "output_dir=[/bold]"]
+    words += ["max_completion_length=300", "prompt_format=plain", "output_dir=[/bold]"]
     capsys.readouterr()
     code, rows, errors = dry_run(capsys, "--recipe", BASE, *words, "steps_per_generation=64")
     assert code == 2 and len(errors) == 2  # 8 x 64 completions are 64 prompts
     assert "One generation takes 64 prompts, but" in errors[0] and "has 2" in errors[0]
-    assert "up to 1032 tokens, but the model reads 256" in errors[1]
+    assert "up to 300 tokens, but the model reads 256" in errors[1]
     assert rows["parameters"] == "0.1 M, trained 0.1 M" and rows["output_dir"] == "[/bold]"
 
 

@@ -13,9 +13,8 @@ from pathlib import Path
 
 from tqdm.auto import tqdm
 
-from ..warm_start import get_warm_start
 from ..whole_file import write_whole
-from .run import train_run
+from .run import train_run, warm_up
 from .settings import METHODS, Experiment, load_experiment
 from .table import compare_methods, read_run, to_json, to_markdown
 
@@ -45,7 +44,7 @@ def run_all(experiment: Experiment, output: Path, jobs: int, deadline: float) ->
     pairs = [(method, seed) for seed in range(experiment.num_seeds) for method in experiment.methods]
     folders = {pair: run_folder(output, *pair) for pair in pairs}
     todo = [pair for pair in pairs if not (folders[pair] / "result.json").exists()]
-    warm_starts = {f"warm start {seed}": (get_warm_start, experiment.get_warm_start(seed)) for _, seed in todo}
+    warm_starts = {f"warm start {seed}": (warm_up, experiment, seed) for _, seed in todo}
     runs = {
         f"{method}, seed {seed}": (train_run, experiment, method, seed, folders[method, seed], deadline)
         for method, seed in todo
@@ -154,14 +153,17 @@ def check_folder(experiment: Experiment, output: Path) -> None:
     path = output / "settings.json"
     settings = {"warm_start": experiment.warm_start, "training": experiment.training}
     if path.exists():
-        before = json.loads(path.read_text())
-        if before != settings:
+        try:
+            before = json.loads(path.read_text())
             names = [
                 name
                 for part in settings
                 for name in sorted(before[part].keys() | settings[part].keys())
                 if before[part].get(name) != settings[part].get(name)
             ]
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise ValueError(f"{path} is not that of an experiment: give another --output.") from None
+        if names:
             raise ValueError(f"{output} holds runs with other settings ({', '.join(names)}): give another --output.")
         return
     output.mkdir(parents=True, exist_ok=True)

@@ -36,6 +36,22 @@ class StopAtDeadline(TrainerCallback):
             control.should_training_stop = True
 
 
+def quiet_process() -> None:
+    """Make this process one of several: a thread of its own, and no bars between those of the others."""
+    torch.set_num_threads(1)
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    disable_progress_bars()
+    warnings.filterwarnings("ignore", category=FutureWarning)
+    warnings.filterwarnings("ignore", message="'pin_memory' argument is set as true")
+
+
+def warm_up(experiment: Experiment, seed: int) -> None:
+    """Train the warm start of this seed, if it is not cached."""
+    quiet_process()
+    get_warm_start(experiment.get_warm_start(seed))
+
+
 def train_run(experiment: Experiment, method: str, seed: int, folder: Path, deadline: float = float("inf")) -> None:
     """
     Train one method with one seed, going on from the last checkpoint of its folder if there is one.
@@ -54,12 +70,7 @@ def train_run(experiment: Experiment, method: str, seed: int, folder: Path, dead
             When to stop, in seconds of `time.time`.
     """
     start = time.time()
-    torch.set_num_threads(1)  # the runs of an experiment share the cores
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
-    disable_progress_bars()
-    warnings.filterwarnings("ignore", category=FutureWarning)
-
+    quiet_process()
     settings = experiment.get_warm_start(seed)
     warm_start = get_warm_start(settings)
     model, tokenizer = AutoModelForCausalLM.from_pretrained(warm_start), AutoTokenizer.from_pretrained(warm_start)

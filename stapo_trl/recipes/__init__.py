@@ -13,9 +13,10 @@ A key replaces that of the base; in `about`, which the trainer does not see, key
 
 - `summary`, `wall_time`, and `measured`, the day on which that time was measured; without it, it is an estimate
 - `gpus`, `gpu`, `gpu_memory` (GiB of each), `bf16: false` for a GPU without it, `launch` (a file of `accelerate_configs/`)
-- `prompt_length`, tokens of the longest prompt, and `evaluation`, arguments of `stapo evaluate` for the result
+- `evaluation`, arguments of `stapo evaluate` for the result
 - `architecture`, by the id of the model: fields of its transformers configuration
-- `data`, by the name of the set: `problems`, `download` (GB), `splits` if not all are there
+- `data`, by the name of the set: `problems`, `prompt_length` (tokens of the longest), `download` (GB), `splits` if not all
+  are there
 """
 
 import difflib
@@ -36,12 +37,11 @@ ABOUT = {
     "gpu_memory": (int, float),
     "bf16": bool,
     "launch": str,
-    "prompt_length": int,
     "evaluation": str,
     "architecture": dict,
     "data": dict,
 }
-DATA = {"problems": int, "download": (int, float), "splits": list}
+DATA = {"problems": int, "prompt_length": int, "download": (int, float), "splits": list}
 __all__ = ["closest", "list_recipes", "load_recipe", "read_recipe"]
 
 

@@ -68,6 +68,13 @@ def test_a_mistake_ends_with_a_sentence(tmp_path):
         cli.main(["experiment", "--output", str(tmp_path), "max_step=4"])
 
 
+@pytest.mark.parametrize("text", ["", "[]", '{"model": "qwen3"}', '{"warm_start": 1, "training": {}}'])
+def test_a_folder_of_something_else_is_refused_with_a_sentence(tmp_path, text):
+    (tmp_path / "settings.json").write_text(text)
+    with pytest.raises(SystemExit, match="settings.json is not that of an experiment"):
+        cli.main(["experiment", "--output", str(tmp_path)])
+
+
 def test_no_run_is_begun_after_the_deadline(tmp_path, monkeypatch):
     monkeypatch.setattr("stapo_trl.experiment.command.run_apart", lambda *task: 1)
     assert run_all(load_experiment("cpu", num_seeds=1), tmp_path, 2, deadline=time.time()) == []

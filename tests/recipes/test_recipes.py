@@ -63,7 +63,7 @@ def test_the_base_has_the_settings_of_the_paper():
     gpus = read_recipe(BASE)["about"]["gpus"]
     assert gpus * settings["steps_per_generation"] == 256 * 8  # rollout of 256 prompts, micro-batches of 1
     assert gpus * settings["gradient_accumulation_steps"] == 64 * 8  # mini-batches of 64 prompts
-    assert read_recipe(BASE)["about"]["prompt_length"] == 1024
+    assert read_recipe(BASE)["about"]["data"]["dapo-math-17k"]["prompt_length"] == 1024
     assert strict_math_accuracy_reward([r"\boxed{5}", r"\boxed{6}"], solution=["5", "5"]) == [1.0, -1.0]
     assert settings["reward_funcs"] == ["strict_math_accuracy_reward"]
 
@@ -97,7 +97,7 @@ def test_baselines_and_ablations_have_their_values():
 def test_every_recipe_says_what_it_needs(name):
     recipe = read_recipe(name)
     about = recipe["about"]
-    assert about.keys() >= {"summary", "wall_time", "gpus", "gpu", "prompt_length", "evaluation"}
+    assert about.keys() >= {"summary", "wall_time", "gpus", "gpu", "evaluation"}
     assert "problems" in about["data"][recipe["dataset_name"]]
     if name != "arithmetic":
         assert recipe["model_name_or_path"] in about["architecture"] and about["gpu_memory"] > 0
