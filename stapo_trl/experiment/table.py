@@ -12,14 +12,17 @@ from ..progress import read_metrics
 
 
 LATE = 0.25  # the last share of a run's steps, over which its late metrics are averaged
-# Name -> (title, factor, digits, keys in the metrics of a step; without one it is in `result.json`)
+SPIKE = 20  # a step whose gradient norm is more than so many times the run's median is a spike
+# Name -> (title, factor, digits, keys in the metrics of a step; without one it is not read from them)
 COLUMNS = {
     "greedy": ("greedy %", 100, 1, ()),
     "sampled": ("sampled %", 100, 1, ()),
+    "heldout": ("late held-out greedy %", 100, 1, ("heldout/greedy_accuracy",)),
     "entropy": ("late entropy, nats", 1, 4, ("s2t/entropy", "entropy")),
     "candidates": ("late candidates %", 100, 4, ("s2t/candidate_share",)),
     "reward": ("late reward", 1, 3, ("reward",)),
     "grad_norm": ("late gradient norm", 1, 3, ("grad_norm",)),
+    "spikes": ("gradient spikes", 1, 1, ()),
     "silenced": ("silenced %", 100, 4, ("s2t/silenced_share",)),
 }
 
@@ -56,6 +59,8 @@ def read_run(folder: Path) -> dict[str, float] | None:
         return None
     entries = read_metrics(folder / "metrics.jsonl")
     first = (1 - LATE) * max(entry["step"] for entry in entries)
+    norms = np.array([entry["grad_norm"] for entry in entries if "grad_norm" in entry])
+    result["spikes"] = float((norms > SPIKE * np.median(norms)).sum()) if len(norms) else 0.0
     numbers = {}
     for name, (_, _, _, keys) in COLUMNS.items():
         if not keys:

@@ -4,7 +4,7 @@ import math
 import numpy as np
 import pytest
 
-from stapo_trl.experiment.table import compare_methods, read_run, student_quantile, to_markdown
+from stapo_trl.experiment.table import COLUMNS, compare_methods, read_run, student_quantile, to_markdown
 
 
 def write_run(folder, entries, **result):
@@ -23,6 +23,12 @@ def test_late_metrics_are_of_the_last_quarter_and_silencing_of_the_whole_run(tmp
     assert numbers["reward"] == 7.5 and numbers["entropy"] == pytest.approx(0.75)
     assert numbers["silenced"] == 1 / 8 and numbers["grad_norm"] == 2.0
     assert numbers["greedy"] == 0.5 and numbers["sampled"] == 0.25
+
+
+def test_a_spike_is_a_gradient_norm_far_above_the_median_of_its_run(tmp_path):
+    norms = [0.5] * 9 + [9.9, 10.0, 10.1, 300.0]  # 20 x 0.5 = 10
+    write_run(tmp_path / "run", [{"step": step, "grad_norm": norm} for step, norm in enumerate(norms, start=1)])
+    assert read_run(tmp_path / "run")["spikes"] == 2
 
 
 def test_an_unfinished_run_counts_for_nothing(tmp_path):
@@ -69,7 +75,7 @@ def test_student_quantiles_are_those_of_the_tables(degrees, expected):
 
 
 def test_the_table_marks_what_is_more_than_noise():
-    numbers = dict.fromkeys(["sampled", "entropy", "candidates", "reward", "grad_norm", "silenced"], 0.0)
+    numbers = dict.fromkeys(COLUMNS, 0.0)
     runs = {
         "stapo": {seed: numbers | {"greedy": 0.9 + 0.01 * seed} for seed in range(3)},
         "grpo": {seed: numbers | {"greedy": 0.5} for seed in range(3)},
@@ -80,7 +86,7 @@ def test_the_table_marks_what_is_more_than_noise():
 
 
 def test_one_seed_has_neither_spread_nor_interval():
-    numbers = dict.fromkeys(["greedy", "sampled", "entropy", "candidates", "reward", "grad_norm", "silenced"], 0.5)
+    numbers = dict.fromkeys(COLUMNS, 0.5)
     text = to_markdown(compare_methods({"stapo": {0: numbers}, "grpo": {0: numbers}}), {"stapo": 1, "grpo": 1})
     assert "| stapo | 1 | 50.0 | 50.0 |" in text and "| grpo | +0.0 (one pair) |" in text
     alone = to_markdown(compare_methods({"grpo": {0: numbers}}), {"grpo": 1})
