@@ -99,4 +99,4 @@ def test_a_prompt_longer_than_the_context_is_told(folder):
 def test_no_candidate_at_all_is_no_failure(folder, capsys):
     run = score(folder, "--prob_threshold", "0")
     assert "would silence 0" in capsys.readouterr().out and run.tokens.num_rows > 0
-    assert "The log holds no silenced token." in build_report([folder / "score"]).read_text()
+    assert "The log holds no spurious token." in build_report([folder / "score"]).read_text()

@@ -123,14 +123,14 @@ for (const cloud of data.scatters) {
   svg.addEventListener("pointerleave", () => { hideTip(); ring.setAttribute("visibility", "hidden"); });
 }
 
-// ---- Table of silenced tokens
+// ---- Table of spurious tokens
 const PAGE = 25;
-if (data.silenced.length) {
+if (data.spurious.length) {
   const body = find("#tokens tbody"), search = find("#search"), ofRun = find("#of-run");
-  const texts = data.silenced.map((row) => [row[2] + row[3] + row[4], row[9]].join("\n").toLowerCase());
+  const texts = data.spurious.map((row) => [row[2] + row[3] + row[4], row[9]].join("\n").toLowerCase());
   let rows = [], column = 1, direction = 1, page = 0;
   const compare = (first, second) => {
-    const [a, b] = [data.silenced[first][column], data.silenced[second][column]];
+    const [a, b] = [data.spurious[first][column], data.spurious[second][column]];
     if (a === b) return first - second;
     if (a === null || b === null) return a === null ? 1 : -1;  // missing values last, in both directions
     return direction * (a < b ? -1 : 1);
@@ -139,7 +139,7 @@ if (data.silenced.length) {
     const last = Math.max(0, Math.ceil(rows.length / PAGE) - 1);
     page = Math.max(0, Math.min(page, last));
     body.replaceChildren(...rows.slice(page * PAGE, (page + 1) * PAGE).map((index) => {
-      const [run, step, before, token, after, prob, advantage, entropy, norm, top] = data.silenced[index];
+      const [run, step, before, token, after, prob, advantage, entropy, norm, top] = data.spurious[index];
       const tr = make("tr");
       if (data.runs.length > 1) { const cell = make("td", { className: "run-cell" }); cell.append(swatch(run), data.runs[run]); tr.append(cell); }
       const context = make("td", { className: "context" });
@@ -149,15 +149,15 @@ if (data.silenced.length) {
         number(format(advantage)), number(format(entropy)), number(format(norm)), make("td", { className: "top", textContent: top }));
       return tr;
     }));
-    find("#found").textContent = `${rows.length.toLocaleString("en")} of ${data.silenced.length.toLocaleString("en")} rows`;
+    find("#found").textContent = `${rows.length.toLocaleString("en")} of ${data.spurious.length.toLocaleString("en")} rows`;
     find("#page").textContent = `page ${page + 1} of ${last + 1}`;
     find("#before").disabled = page === 0;
     find("#after").disabled = page === last;
   };
   const update = () => {
     const words = search.value.toLowerCase();
-    rows = data.silenced.map((row, index) => index)
-      .filter((index) => texts[index].includes(words) && (!ofRun?.value || data.silenced[index][0] === Number(ofRun.value)))
+    rows = data.spurious.map((row, index) => index)
+      .filter((index) => texts[index].includes(words) && (!ofRun?.value || data.spurious[index][0] === Number(ofRun.value)))
       .sort(compare);
     page = 0;
     show();

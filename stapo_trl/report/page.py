@@ -17,7 +17,7 @@ from .load import Run
 from .quadrants import COLUMNS, TITLES, average_quadrants, format_quadrants
 from .scatter import Cloud, draw_gradient_norms, draw_scatter
 from .style import COLORS, styled, to_inline_svg
-from .tables import list_completions, list_silenced, round_number
+from .tables import find_spurious, list_completions, list_spurious, round_number
 from .words import CLOUDS, draw_cloud
 
 
@@ -41,7 +41,8 @@ def render_page(runs: list[Run], clouds: list[Cloud], counts: list[dict], has_cu
     Returns:
         `str`: HTML in which every text of a model, a data set or a folder's name is escaped.
     """
-    rows, num_silenced = list_silenced(runs)
+    rows, num_spurious = list_spurious(runs)
+    unsilenced = [run.name for run in runs if run.tokens.num_rows and not find_spurious(run)[1]]
     panels = [_render_panel(panel, runs) for panel in PANELS] if has_curves else []
     scatters = [
         _render_scatter(index, run, cloud) for index, (run, cloud) in enumerate(zip(runs, clouds, strict=True))
@@ -50,7 +51,7 @@ def render_page(runs: list[Run], clouds: list[Cloud], counts: list[dict], has_cu
         "runs": [run.name for run in runs],
         "panels": [data for _, data in panels],
         "scatters": [data for _, data in scatters if data],
-        "silenced": rows,
+        "spurious": rows,
         "completions": list_completions(runs),
     }
     script = (HERE / "page.js").read_text(encoding="utf-8")
@@ -80,7 +81,8 @@ def render_page(runs: list[Run], clouds: list[Cloud], counts: list[dict], has_cu
         spurious=TITLES["low_prob_low_entropy"],
         words=[[Markup(svg) for svg in _render_words(index, count)] for index, count in enumerate(counts)],
         rows=rows,
-        num_silenced=num_silenced,
+        num_spurious=num_spurious,
+        unsilenced=unsilenced,
         has_tokens=any(run.tokens.num_rows for run in runs),
         num_completions=len(data["completions"]),
     )

@@ -7,14 +7,28 @@ from ..visible import shorten, show_alternatives, show_text, show_token
 from .load import Run
 
 
-MAX_ROWS = 5000  # of the table of silenced tokens
+MAX_ROWS = 5000  # of the table of spurious tokens
 MAX_COMPLETIONS, MAX_COMPLETION_TOKENS = 40, 120_000
 CONTEXT = 48  # characters of context shown on each side of a token
 
 
-def list_silenced(runs: list[Run]) -> tuple[list[list], int]:
+def find_spurious(run: Run) -> tuple[np.ndarray, bool]:
     """
-    Rows of the table of silenced tokens, and how many tokens were silenced in all runs together.
+    Places in the token log of the silenced tokens, or of those that STAPO would have silenced if the run silenced none.
+
+    Returns:
+        `tuple[np.ndarray, bool]`: the places, and whether these tokens were silenced.
+    """
+    silenced = pc.fill_null(run.tokens["silenced"], False)
+    if pc.any(silenced).as_py():
+        return np.flatnonzero(silenced), True
+    is_low = pc.less(run.tokens["entropy"], run.tokens["entropy_threshold"])
+    return np.flatnonzero(pc.fill_null(pc.and_(run.tokens["candidate"], is_low), False)), False
+
+
+def list_spurious(runs: list[Run]) -> tuple[list[list], int]:
+    """
+    Rows of the table of spurious tokens, and how many there are in all runs together, see [`find_spurious`].
 
     Returns:
         `tuple[list[list], int]`: at most [`MAX_ROWS`] rows, a random sample if there are more: run, step, before, token,
@@ -22,7 +36,7 @@ def list_silenced(runs: list[Run]) -> tuple[list[list], int]:
     """
     rows, total = [], 0
     for index, run in enumerate(runs):
-        chosen = np.flatnonzero(pc.fill_null(run.tokens["silenced"], False))
+        chosen, _ = find_spurious(run)
         total += len(chosen)
         most = MAX_ROWS // len(runs)
         if len(chosen) > most:

@@ -6,6 +6,8 @@ from html import unescape
 from html.parser import HTMLParser
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from made_up_runs import HOSTILE, write_metrics, write_run, write_tokens
 
@@ -54,7 +56,7 @@ def test_hostile_text_is_data_everywhere(tmp_path):
     elements = list_elements(html)
     assert [tag for tag, _ in elements].count("script") == 2 and "img" not in dict(elements)
     assert not [name for _, attributes in elements for name in attributes if name.startswith("on")]
-    assert {row[3] for row in data["silenced"]} == {show_token(token) for token in HOSTILE}
+    assert {row[3] for row in data["spurious"]} == {show_token(token) for token in HOSTILE}
     assert "<script>alert(1)</script>" in {token for row in data["completions"] for token in row["tokens"]}
 
 
@@ -74,7 +76,7 @@ def test_rows_stay_below_the_limit_and_the_total_is_named(tmp_path, monkeypatch)
     run = write_run(tmp_path / "run", num_tokens=300)
     total = load_runs([run])[0].tokens["silenced"].to_pylist().count(True)
     html, data = read_report(build_report([run]))
-    assert len(data["silenced"]) == 20 and f"A random sample of 20 of the {total} silenced tokens" in html
+    assert len(data["spurious"]) == 20 and f"A random sample of 20 of the {total} tokens" in html
 
 
 def test_long_completions_are_cut_and_say_so(tmp_path, monkeypatch):
@@ -87,7 +89,7 @@ def test_a_row_of_the_table_reads_as_in_the_paper(tmp_path):
     run = write_run(tmp_path / "run")
     _, data = read_report(build_report([run]))
     first = next(row for row in load_runs([run])[0].tokens.to_pylist() if row["silenced"])
-    _, step, before, token, after, prob, advantage, entropy, norm, top = data["silenced"][0]
+    _, step, before, token, after, prob, advantage, entropy, norm, top = data["spurious"][0]
     assert (step, token) == (first["step"], show_token(first["token"]))
     assert prob == pytest.approx(100 * first["prob"], rel=1e-3) and advantage == pytest.approx(0.54)
     assert top.split(" | ")[0].endswith("(99.95%)") and top.count(" | ") == 4
@@ -96,7 +98,7 @@ def test_a_row_of_the_table_reads_as_in_the_paper(tmp_path):
 def test_columns_that_were_not_logged_are_left_blank(tmp_path):
     write_tokens(tmp_path, {"step": [3], "token": ["x"], "silenced": [True]})
     _, data = read_report(build_report([tmp_path]))
-    assert data["silenced"] == [[0, 3, "", "x", "", None, None, None, None, ""]] and data["scatters"] == []
+    assert data["spurious"] == [[0, 3, "", "x", "", None, None, None, None, ""]] and data["scatters"] == []
 
 
 def test_the_settings_are_named_and_no_folder_of_the_machine(tmp_path):
@@ -110,7 +112,7 @@ def test_a_plain_run_opens_and_says_what_is_absent(tmp_path):
     (tmp_path / "run").mkdir()
     write_metrics(tmp_path / "run", num_steps=4)
     html, data = read_report(build_report([tmp_path / "run"]))
-    assert len(data["panels"]) == 6 and data["silenced"] == data["scatters"] == data["completions"] == []
+    assert len(data["panels"]) == 6 and data["spurious"] == data["scatters"] == data["completions"] == []
     assert (
         "No token log: train with STAPOTrainer" in html and "stapo score" in html and "Silenced tokens in" not in html
     )
@@ -123,15 +125,32 @@ def test_a_log_without_metrics_opens_too(tmp_path):
     assert data["panels"] == [] and len(data["scatters"]) == 1 and "No metrics.jsonl" in html
 
 
-def test_a_run_that_silenced_nothing_says_so(tmp_path):
-    import pyarrow.parquet as pq
-
-    run = write_run(tmp_path / "run")
+def rewrite_tokens(run, change):
+    """Replace the token log of a made-up run by what `change` makes of its rows."""
     (shard,) = (run / "token_log").glob("tokens-*")
     table = pq.read_table(shard)
-    pq.write_table(table.filter([not flag for flag in table["silenced"].to_pylist()]), shard)
+    pq.write_table(pa.Table.from_pylist(change(table.to_pylist()), table.schema), shard)
+
+
+def test_a_run_without_spurious_tokens_says_so(tmp_path):
+    run = write_run(tmp_path / "run")
+    rewrite_tokens(run, lambda rows: [row | {"candidate": False} for row in rows if not row["silenced"]])
     html, data = read_report(build_report([run]))
-    assert data["silenced"] == [] and "The log holds no silenced token." in html
+    assert data["spurious"] == [] and "The log holds no spurious token." in html
+
+
+def test_a_run_that_silences_nothing_shows_what_stapo_would_have_silenced(tmp_path):
+    grpo, stapo = write_run(tmp_path / "grpo"), write_run(tmp_path / "stapo")
+    rewrite_tokens(grpo, lambda rows: [row | {"silenced": False} for row in rows])
+    would_be = [
+        row["step"]
+        for row in load_runs([grpo])[0].tokens.to_pylist()
+        if row["candidate"] and row["entropy"] < row["entropy_threshold"]
+    ]
+    html, data = read_report(build_report([grpo, stapo]))
+    shown = [row[1] for row in data["spurious"] if row[0] == 0]
+    assert shown == would_be and any(row[0] == 1 for row in data["spurious"])
+    assert "Spurious tokens in context" in html and "grpo silenced nothing" in html
 
 
 def test_the_command_reports_several_runs_and_refuses_an_empty_folder(tmp_path, capsys):
@@ -154,7 +173,7 @@ def test_a_missing_extra_is_named_in_one_sentence(tmp_path, capsys, monkeypatch)
 def test_a_token_of_100_kB_makes_no_page_of_megabytes(tmp_path):
     run = write_run(tmp_path / "run", num_tokens=40, num_completions=2, words=["x" * 100_000] * 5)
     html, data = read_report(build_report([run]))
-    assert len(html) < 1e6 and {row[3] for row in data["silenced"]} == {"x" * 80 + "…"}
+    assert len(html) < 1e6 and {row[3] for row in data["spurious"]} == {"x" * 80 + "…"}
 
 
 def test_a_name_that_no_font_here_has_is_drawn_without_a_complaint(tmp_path, recwarn):
