@@ -170,6 +170,8 @@ def main(argv: Sequence[str]) -> None:
         from .dry_run import dry_run
 
         return dry_run(settings, words, about, options.num_processes)
+    # TRL's name of the field, which a recipe cannot avoid
+    warnings.filterwarnings("ignore", message="`gradient_checkpointing` is deprecated", category=FutureWarning)
     script_args, args, model_args, mixture = parser.parse(settings, words)
     if model_args.model_name_or_path is None:
         parser.error("--model_name_or_path is missing: give a model, or no model and no data for the embedded recipe.")
@@ -303,7 +305,8 @@ def show_result(console: Console, trainer: STAPOTrainer, before: dict, after: di
     silenced = trainer.silenced_token_ids
     shares = [entry["s2t/silenced_share"] for entry in trainer.state.log_history if "s2t/silenced_share" in entry]
     if silenced:
-        console.print(f"{silenced.total()} silenced tokens, {100 * sum(shares) / len(shares):.3f} % of all:")
+        count = f"{silenced.total()} silenced token{'s' if silenced.total() > 1 else ''}"
+        console.print(f"{count}, {100 * sum(shares) / len(shares):.3f} % of all:")
         table = Table()
         table.add_column("token")
         table.add_column("times", justify="right")
