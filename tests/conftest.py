@@ -13,9 +13,9 @@ from datasets import Dataset  # noqa: E402
 from toys import TOY_PROB_THRESHOLD, TOY_SETTINGS, content_reward  # noqa: E402
 from transformers.utils import logging as transformers_logging  # noqa: E402
 
-from stapo_trl import STAPOConfig, STAPOTrainer  # noqa: E402
-from stapo_trl.data.arithmetic import load_arithmetic  # noqa: E402
-from stapo_trl.warm_start import build_model, build_tokenizer  # noqa: E402
+from stapo_trl import STAPOConfig, STAPOTrainer
+from stapo_trl.arithmetic.problems import load_arithmetic
+from stapo_trl.arithmetic.warm_start import build_model, build_tokenizer
 
 
 transformers_logging.set_verbosity_error()
@@ -56,3 +56,12 @@ def make_trainer(tmp_path, dataset):
         return trainer_class(model=model or build_model(seed), args=config_class(**settings), **arguments)
 
     return make
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A folder with an untrained policy."""
+    folder = tmp_path / "policy"
+    build_model().save_pretrained(folder)
+    build_tokenizer().save_pretrained(folder)
+    return str(folder)

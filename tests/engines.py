@@ -26,9 +26,10 @@ from safetensors.torch import load_file  # noqa: E402
 from toys import TOY_PROB_THRESHOLD, record_silenced  # noqa: E402
 from two_processes import fixed_completions, make_trainer  # noqa: E402
 
-from stapo_trl import cli, warm_start  # noqa: E402
-from stapo_trl.s2t import compute_keep_mask  # noqa: E402
-from stapo_trl.warm_start import build_model, build_tokenizer  # noqa: E402
+from stapo_trl import cli
+from stapo_trl.arithmetic import warm_start
+from stapo_trl.arithmetic.warm_start import build_model, build_tokenizer
+from stapo_trl.rules.s2t import compute_keep_mask
 
 
 NUM_PARAMETERS = build_model().num_parameters()

@@ -17,10 +17,12 @@ import torch
 from safetensors.torch import load_file
 from toys import read_records
 
-from stapo_trl import cli, train, warm_start
-from stapo_trl.heldout import Accuracy
-from stapo_trl.resume import last_complete_checkpoint
-from stapo_trl.warm_start import build_model, build_tokenizer
+from stapo_trl import cli
+from stapo_trl.arithmetic import warm_start
+from stapo_trl.arithmetic.heldout import Accuracy
+from stapo_trl.arithmetic.warm_start import build_model, build_tokenizer
+from stapo_trl.cli import train
+from stapo_trl.trainer.resume import last_complete_checkpoint
 
 
 KILLS = 8

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from stapo_trl.token_dynamics import QUADRANTS
-from stapo_trl.token_log import COMPLETIONS, FOLDER, TOKENS
+from stapo_trl.observe.dynamics import QUADRANTS
+from stapo_trl.observe.token_log import COMPLETIONS, FOLDER, TOKENS
 
 
 WORDS = ["1", "2", "$", " x", " let", "So", "Wait", "\n", "\t", " ", "7", "=", " the", "\\boxed{", "é", "你好"]

@@ -13,7 +13,7 @@ from nbclient import NotebookClient
 from packaging.requirements import Requirement
 
 from stapo_trl.cli import COMMANDS
-from stapo_trl.recipes import list_recipes
+from stapo_trl.cli.recipes import list_recipes
 
 
 ROOT = Path(__file__).parent.parent

@@ -11,8 +11,8 @@ from trl import GRPOConfig
 
 import stapo_trl
 from stapo_trl import cli
-from stapo_trl.data.arithmetic import load_arithmetic
-from stapo_trl.warm_start import build_model, build_tokenizer
+from stapo_trl.arithmetic.problems import load_arithmetic
+from stapo_trl.arithmetic.warm_start import build_model, build_tokenizer
 
 
 ROOT = Path(__file__).parent.parent
@@ -94,7 +94,9 @@ def test_ci_runs_the_commands():
 
 
 def test_every_option_and_metric_is_listed():
-    from stapo_trl import nonfinite, silencing, stapo_trainer
+    from stapo_trl.trainer import nonfinite
+    from stapo_trl.trainer import optimizer_step as silencing
+    from stapo_trl.trainer import stapo as stapo_trainer
 
     for field in stapo_trl.STAPOConfig.__dataclass_fields__:
         if field not in GRPOConfig.__dataclass_fields__:

@@ -6,9 +6,9 @@ from pathlib import Path
 import torch
 from trl import GRPOTrainer
 
-from stapo_trl.progress import read_metrics
-from stapo_trl.token_log import read_token_log
-from stapo_trl.warm_start import VOCABULARY
+from stapo_trl.arithmetic.warm_start import VOCABULARY
+from stapo_trl.observe.files import read_metrics
+from stapo_trl.observe.token_log import read_token_log
 
 
 # An untrained model gives each of its 25 tokens about 1/25: a good part of its tokens are below this threshold.

@@ -18,13 +18,13 @@ import torch.distributed as dist  # noqa: E402
 from toys import TOY_PROB_THRESHOLD, TOY_SETTINGS, content_reward, record_silenced, weights  # noqa: E402
 from trl import GRPOConfig, GRPOTrainer  # noqa: E402
 
-from stapo_trl import STAPOConfig, STAPOTrainer  # noqa: E402
-from stapo_trl.collectives import gather_ragged, sum_over_processes  # noqa: E402
-from stapo_trl.data.arithmetic import load_arithmetic  # noqa: E402
-from stapo_trl.evaluation import BenchmarkCallback, SamplingSettings, evaluate  # noqa: E402
-from stapo_trl.progress import StopOnInterrupt  # noqa: E402
-from stapo_trl.token_log import read_token_log  # noqa: E402
-from stapo_trl.warm_start import build_model, build_tokenizer  # noqa: E402
+from stapo_trl import STAPOConfig, STAPOTrainer
+from stapo_trl.arithmetic.problems import load_arithmetic
+from stapo_trl.arithmetic.warm_start import build_model, build_tokenizer
+from stapo_trl.evaluation import BenchmarkCallback, SamplingSettings, evaluate
+from stapo_trl.observe.token_log import read_token_log
+from stapo_trl.trainer.collectives import gather_ragged, sum_over_processes
+from stapo_trl.trainer.resume import StopOnInterrupt
 
 
 def make_trainer(

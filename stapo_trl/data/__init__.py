@@ -4,22 +4,22 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from .._lazy import load_lazily
+from .. import load_lazily
 
 
 _HOMES = {
-    "BENCHMARKS": "benchmarks",
+    "BENCHMARKS": "sets.benchmarks",
     "BOXED_INSTRUCTION": "prompt",
     "THINK_INSTRUCTION": "prompt",
     "format_prompt": "prompt",
-    "load_arithmetic": "arithmetic",
-    "load_benchmark": "benchmarks",
-    "load_dapo": "dapo",
-    "load_gsm8k": "gsm8k",
-    "load_local": "local",
-    "load_math": "competition_math",
+    "load_arithmetic": ".arithmetic.problems",
+    "load_benchmark": "sets.benchmarks",
+    "load_dapo": "sets.dapo",
+    "load_gsm8k": "sets.gsm8k",
+    "load_local": "sets.local",
+    "load_math": "sets.math",
     "load_problems": "problems",
-    "load_reasoning_gym": "reasoning_gym",
+    "load_reasoning_gym": "sets.reasoning_gym",
 }
 NAMES = {"dapo-math-17k": "load_dapo", "gsm8k": "load_gsm8k", "math": "load_math"}  # for `--dataset_name`
 __all__ = sorted([*_HOMES, "NAMES", "find_loader"])

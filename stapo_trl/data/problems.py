@@ -10,10 +10,10 @@ from datasets import Dataset, Features, IterableDataset, List, Value
 from tqdm.auto import tqdm
 
 from ..rewards import grade
-from .columns import Columns, find_columns
 from .identity import fingerprint
 from .prompt import BOXED_INSTRUCTION, PromptFormat, bare_problem, check_format, format_prompt
-from .rows import Row, read_row
+from .reading.columns import Columns, find_columns
+from .reading.rows import Row, read_row
 
 
 logger = logging.getLogger(__name__)

@@ -1,13 +1,13 @@
 """Evaluation: N samples per problem of the six benchmarks, their metrics with intervals, and the comparison of two runs."""
 
-from .._lazy import load_lazily
+from .. import load_lazily
 
 
 _HOMES = {
     "BenchmarkCallback": "callback",
-    "SamplingSettings": "settings",
-    "TransformersSampler": "sampler",
-    "VLLMSampler": "vllm_sampler",
+    "SamplingSettings": "sampling.settings",
+    "TransformersSampler": "sampling.transformers_sampler",
+    "VLLMSampler": "sampling.vllm_sampler",
     "avg_at_n": "metrics",
     "compare": "comparison",
     "evaluate": "run",

@@ -8,11 +8,11 @@ from pathlib import Path
 from datasets import Dataset
 
 from ..data import BENCHMARKS, load_arithmetic, load_benchmark, load_local
-from ..data.columns import open_row
 from ..data.gold import gold_text
 from ..data.prompt import check_prompt
-from ..data.source import open_rows
-from .sample import Problem, Request
+from ..data.reading.columns import open_row
+from ..data.reading.source import open_rows
+from .samples import Problem, Request
 
 
 COLUMNS = ("prompt", "solution", "problem_id", "source")

@@ -11,8 +11,8 @@ from transformers import PreTrainedModel, TrainerCallback
 from .benchmark import from_dataset, open_benchmark
 from .result import measure
 from .run import answer
-from .sampler import TransformersSampler
-from .settings import SamplingSettings
+from .sampling.settings import SamplingSettings
+from .sampling.transformers_sampler import TransformersSampler
 
 
 class BenchmarkCallback(TrainerCallback):

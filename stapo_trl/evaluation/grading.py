@@ -6,7 +6,7 @@ from dataclasses import replace
 from ..rewards import grade
 from ..rewards.answer import gold_answer
 from ..rewards.math_accuracy import question_text
-from .sample import Problem, Sample
+from .samples import Problem, Sample
 
 
 AT_ONCE = 64  # the verifier's time limit is for a call

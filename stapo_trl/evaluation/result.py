@@ -12,13 +12,13 @@ import numpy as np
 from rich.markup import escape
 from rich.table import Table
 
-from .._version import __version__
-from ..rewards.comparison import canonical
-from ..visible import show_text
-from ..whole_file import write_whole
+from .. import __version__
+from ..observe.files import write_atomically
+from ..observe.text import show_text
+from ..rewards.verifier.comparison import canonical
 from .benchmark import Benchmark
 from .metrics import avg_at_n, interval, maj_at_k, pass_at_k
-from .sample import Sample
+from .samples import Sample
 
 
 # Scores depend on the versions of the graders as well as on those of the model's code
@@ -235,5 +235,5 @@ def save(result: dict, path: Path) -> list[Path]:
     texts = {".json": json.dumps(result, indent=1, allow_nan=False) + "\n", ".md": to_markdown(result)}
     texts[".csv"] = to_csv(result)
     for suffix, text in texts.items():
-        write_whole(path.with_name(path.name + suffix), text)
+        write_atomically(path.with_name(path.name + suffix), text)
     return [path.with_name(path.name + suffix) for suffix in texts]

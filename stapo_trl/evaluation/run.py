@@ -12,10 +12,9 @@ from tqdm.auto import tqdm
 from .benchmark import from_dataset, open_benchmark
 from .grading import grade_samples, judge_samples
 from .result import commit, measure, overall, save, versions, warnings_of
-from .sample import Problem, Request, Sample
-from .sample_file import SampleFile
-from .sampler import TransformersSampler
-from .settings import FIXED, SamplingSettings
+from .samples import Problem, Request, Sample, SampleFile
+from .sampling.settings import FIXED, SamplingSettings
+from .sampling.transformers_sampler import TransformersSampler
 
 
 def evaluate(

@@ -1,17 +1,17 @@
 """Reward functions for mathematics, in TRL's calling convention. Importing this package imports neither torch nor trl."""
 
-from .._lazy import load_lazily
+from .. import load_lazily
 
 
 _HOMES = {
     "LLMJudge": "judge",
     "MathAccuracyReward": "math_accuracy",
-    "Verdict": "verifier",
-    "Verifier": "verifier",
+    "Verdict": "verifier.verdict",
+    "Verifier": "verifier.verdict",
     "boxed_format_reward": "format",
     "final_answer": "answer",
     "get_soft_overlong_punishment": "overlong",
-    "grade": "verifier",
+    "grade": "verifier.verdict",
     "math_accuracy_reward": "math_accuracy",
     "reasoning_gym_reward": "reasoning_gym",
     "strict_math_accuracy_reward": "math_accuracy",

@@ -2,7 +2,7 @@
 
 import re
 
-from .brackets import braced
+from .verifier.text.brackets import braced
 
 
 BOX = re.compile(r"\\(?:boxed|fbox|framebox)\s*(?=[{\d\w])|(?<![A-Za-z\\])boxed(?=\{)")

@@ -7,7 +7,7 @@ from typing import Literal
 
 from .answer import gold_answer, last_box, visible_part
 from .completion import completion_text
-from .verifier import Verdict, Verifier, shares
+from .verifier.verdict import Verdict, Verifier, shares
 
 
 COLUMNS = ("solution", "answer", "ground_truth")

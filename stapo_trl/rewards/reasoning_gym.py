@@ -6,7 +6,7 @@ from functools import cache
 
 from .answer import final_answer
 from .completion import completion_text
-from .pool import WorkerPool
+from .verifier.workers.pool import WorkerPool
 
 
 BATCH_SECONDS = 30.0

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from stapo_trl.data import load_dapo
 from stapo_trl.data.prompt import PREFIXES, SUFFIXES
-from stapo_trl.data.source import open_rows
+from stapo_trl.data.reading.source import open_rows
 from stapo_trl.rewards import grade
 
 

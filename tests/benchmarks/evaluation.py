@@ -21,10 +21,10 @@ from rich.table import Table  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig  # noqa: E402
 from transformers.utils import logging  # noqa: E402
 
-from stapo_trl.data.arithmetic import load_arithmetic  # noqa: E402
-from stapo_trl.evaluation import SamplingSettings, TransformersSampler  # noqa: E402
-from stapo_trl.evaluation.sample import Problem, Request  # noqa: E402
-from stapo_trl.warm_start import WarmStart, get_warm_start  # noqa: E402
+from stapo_trl.arithmetic.problems import load_arithmetic
+from stapo_trl.arithmetic.warm_start import WarmStart, get_warm_start
+from stapo_trl.evaluation import SamplingSettings, TransformersSampler
+from stapo_trl.evaluation.samples import Problem, Request
 
 
 PROBLEMS, LONG_EVERY, MAX_NEW_TOKENS, BATCH = 256, 8, 120, 64

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from made_up_runs import write_run  # noqa: E402
 
-from stapo_trl.report.build import build_report  # noqa: E402
+from stapo_trl.observe.report import build_report
 
 
 parser = argparse.ArgumentParser(description=__doc__)

@@ -43,7 +43,7 @@ def measure(
     from trl import GRPOConfig, GRPOTrainer
 
     from stapo_trl import STAPOConfig, STAPOTrainer
-    from stapo_trl.warm_start import build_tokenizer
+    from stapo_trl.arithmetic.warm_start import build_tokenizer
 
     class Clock(TrainerCallback):
         times = [time.perf_counter()]
@@ -138,7 +138,7 @@ def time_mask() -> None:
     """Print the time of the whole mask for growing numbers of tokens, one in a thousand of them a candidate."""
     import torch
 
-    from stapo_trl.s2t import compute_keep_mask
+    from stapo_trl.rules.s2t import compute_keep_mask
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     print(f"\n{'tokens':>13} {'population':<13} {'ms':>9}")

@@ -24,7 +24,7 @@ def main() -> None:
     from transformers import Qwen3Config, Qwen3ForCausalLM, TrainerCallback
 
     from stapo_trl import STAPOConfig, STAPOTrainer
-    from stapo_trl.warm_start import build_tokenizer
+    from stapo_trl.arithmetic.warm_start import build_tokenizer
 
     class Clock(TrainerCallback):
         times = [time.perf_counter()]

@@ -14,7 +14,7 @@ import random
 import time
 from pathlib import Path
 
-from stapo_trl.rewards.verifier import Verifier
+from stapo_trl.rewards.verifier.verdict import Verifier
 
 
 ROOT = Path(__file__).parents[1]

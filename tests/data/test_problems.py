@@ -6,10 +6,11 @@ import logging
 import pytest
 from datasets import Dataset, DatasetDict, Features, IterableDataset, List, Value
 
-from stapo_trl import STAPOConfig, preflight
+from stapo_trl import STAPOConfig
 from stapo_trl.data import load_local, load_problems
 from stapo_trl.data.prompt import BOXED_INSTRUCTION, PREFIXES, SUFFIXES, THINK_INSTRUCTION
 from stapo_trl.rewards import math_accuracy_reward
+from stapo_trl.trainer import preflight
 
 
 def load(rows, **options):

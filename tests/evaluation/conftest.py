@@ -1,10 +1,10 @@
 import pytest
 from datasets import Dataset
 
-from stapo_trl.data.arithmetic import load_arithmetic
-from stapo_trl.evaluation.sample import Sample
-from stapo_trl.evaluation.settings import SamplingSettings
-from stapo_trl.warm_start import build_model, build_tokenizer
+from stapo_trl.arithmetic.problems import load_arithmetic
+from stapo_trl.arithmetic.warm_start import build_model, build_tokenizer
+from stapo_trl.evaluation.samples import Sample
+from stapo_trl.evaluation.sampling.settings import SamplingSettings
 
 
 class Oracle:
@@ -47,15 +47,6 @@ def problems() -> Dataset:
 @pytest.fixture
 def policy():
     return build_model(), build_tokenizer()
-
-
-@pytest.fixture
-def saved(tmp_path):
-    """A folder with an untrained policy."""
-    folder = tmp_path / "policy"
-    build_model().save_pretrained(folder)
-    build_tokenizer().save_pretrained(folder)
-    return str(folder)
 
 
 @pytest.fixture

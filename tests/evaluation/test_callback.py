@@ -10,10 +10,10 @@ from transformers import AutoModelForCausalLM
 from trl import GRPOConfig, GRPOTrainer
 
 from stapo_trl import STAPOConfig, STAPOTrainer
-from stapo_trl.data.arithmetic import load_arithmetic
+from stapo_trl.arithmetic.problems import load_arithmetic
+from stapo_trl.arithmetic.warm_start import build_model, build_tokenizer
 from stapo_trl.evaluation import BenchmarkCallback, SamplingSettings
 from stapo_trl.evaluation import callback as module
-from stapo_trl.warm_start import build_model, build_tokenizer
 
 
 SHORT = SamplingSettings(1.0, 1.0, 8)

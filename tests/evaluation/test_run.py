@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from datasets import Dataset
 
+from stapo_trl.arithmetic.problems import load_arithmetic
+from stapo_trl.arithmetic.warm_start import build_model, build_tokenizer
 from stapo_trl.data import BENCHMARKS, load_benchmark
-from stapo_trl.data.arithmetic import load_arithmetic
 from stapo_trl.evaluation import SamplingSettings, TransformersSampler, evaluate
 from stapo_trl.evaluation.benchmark import from_dataset
 from stapo_trl.evaluation.result import measure
-from stapo_trl.evaluation.sample import Sample
-from stapo_trl.warm_start import build_model, build_tokenizer
+from stapo_trl.evaluation.samples import Sample
 
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "benchmarks"
@@ -205,7 +205,7 @@ def test_the_six_benchmarks_end_to_end_with_a_tiny_model(saved, tmp_path):
 
 RUN = """
 import sys
-from stapo_trl.data.arithmetic import load_arithmetic
+from stapo_trl.arithmetic.problems import load_arithmetic
 from stapo_trl.evaluation import SamplingSettings, TransformersSampler, evaluate
 sampler = TransformersSampler(sys.argv[1], batch_size=int(sys.argv[3]))
 evaluate(sampler, {"sums": load_arithmetic("test", 150)}, 4, SamplingSettings(1.0, 1.0, 60), sys.argv[2])

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from stapo_trl.rewards import verifier as module
-from stapo_trl.rewards.verifier import Verifier
+from stapo_trl.rewards.verifier import verdict as module
+from stapo_trl.rewards.verifier.verdict import Verifier
 
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")

@@ -1,0 +1,122 @@
+"""What an experiment is made of: the task, the training, the methods and the seeds, from a YAML file beside this one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import yaml
+
+from ...arithmetic.warm_start import WarmStart
+from ...trainer.stapo_config import STAPOConfig
+from ..recipes import closest, load_recipe
+
+
+METHODS = ["grpo", "justrl", "20-entropy", "justrl-fullmask", "stapo", "ablation-random", "ablation-high-entropy"]
+PAPER = "qwen3-1.7b-stapo"  # the recipe that the others differ from
+
+
+def get_differences(method: str) -> dict:
+    """
+    What a method changes in STAPO's training: the lines in which its recipe differs from the paper's.
+
+    Example:
+
+    ```python
+    >>> get_differences("grpo")
+    {'s2t_entropy_quantile': 0.0, 'loss_type': 'grpo', 'epsilon_high': 0.2}
+    ```
+    """
+    if method == "stapo":
+        return {}
+    paper, recipe = load_recipe(PAPER), load_recipe(method)
+    return {name: value for name, value in recipe.items() if paper.get(name) != value and name != "output_dir"}
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """
+    One comparison: every method from the same warm start, for several seeds.
+
+    Args:
+        warm_start (`dict`):
+            Fields of [`WarmStart`] but the seed: each seed has its own warm start, which its methods share.
+        training (`dict`):
+            Fields of [`STAPOConfig`] that all methods share.
+        methods (`list[str]`):
+            Names from [`METHODS`].
+        num_seeds (`int`):
+            Runs of each method.
+        heldout_every (`int`):
+            Optimizer steps between two measurements on held-out problems.
+
+    Raises:
+        `ValueError`: for an unknown method or field, or no seed.
+    """
+
+    warm_start: dict
+    training: dict
+    methods: list[str]
+    num_seeds: int
+    heldout_every: int
+
+    def __post_init__(self):
+        for what, names, known in (
+            ("method", self.methods, METHODS),
+            ("field of the warm start", self.warm_start, WarmStart.__dataclass_fields__.keys() - {"seed"}),
+            ("field of STAPOConfig", self.training, STAPOConfig.__dataclass_fields__),
+        ):
+            for name in names:
+                if name not in known:
+                    raise ValueError(f"There is no {what} '{name}': did you mean '{closest(name, known)}'?")
+        if self.num_seeds < 1 or not self.methods:
+            raise ValueError(
+                f"An experiment needs a method and a seed, got {self.methods or 'none'} and {self.num_seeds} seeds."
+            )
+
+    def get_warm_start(self, seed: int) -> WarmStart:
+        return WarmStart(**self.warm_start, seed=seed)
+
+    def get_config(self, method: str, seed: int, output_dir: Path) -> STAPOConfig:
+        """Settings of the training of one run."""
+        return STAPOConfig(output_dir=str(output_dir), seed=seed, **{**self.training, **get_differences(method)})
+
+
+def load_experiment(scale: str, overrides: Sequence[str] = (), **changes) -> Experiment:
+    """
+    The experiment of this scale.
+
+    Args:
+        scale (`str`):
+            `"cpu"` or `"gpu"`.
+        overrides (`Sequence[str]`):
+            `name=value` of fields of the training, `warm_start.name=value` of the warm start's, or `heldout_every=value`;
+            each value read as YAML.
+        **changes:
+            Other fields of [`Experiment`].
+
+    Returns:
+        [`Experiment`].
+
+    Raises:
+        `ValueError`: for an override that is not `name=value`, or a name that neither part knows.
+
+    Example:
+
+    ```python
+    >>> load_experiment("cpu", ["max_steps=8"], num_seeds=1).training["max_steps"]
+    8
+    ```
+    """
+    experiment = Experiment(**yaml.safe_load((Path(__file__).parent / f"{scale}.yaml").read_text()))
+    warm_start, training = dict(experiment.warm_start), dict(experiment.training)
+    for override in overrides:
+        name, equals, value = override.partition("=")
+        if not equals:
+            raise ValueError(f"'{override}' sets nothing: write name=value.")
+        if name == "heldout_every":
+            changes[name] = yaml.safe_load(value)
+        elif name.startswith("warm_start."):
+            warm_start[name.removeprefix("warm_start.")] = yaml.safe_load(value)
+        else:
+            training[name] = yaml.safe_load(value)
+    return replace(experiment, warm_start=warm_start, training=training, **changes)

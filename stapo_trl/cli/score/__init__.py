@@ -1,0 +1,1 @@
+"""`stapo score`: which tokens of saved completions are spurious, without training."""

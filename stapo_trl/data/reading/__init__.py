@@ -1,0 +1,1 @@
+"""Reading rows from hubs, folders and files."""

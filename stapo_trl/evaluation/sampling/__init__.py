@@ -1,0 +1,1 @@
+"""Sampling answers, with transformers or vLLM."""

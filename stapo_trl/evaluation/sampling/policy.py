@@ -1,0 +1,162 @@
+"""The model under evaluation: where it comes from, which weights it has, how it reads a prompt, and what ends an answer."""
+
+import hashlib
+from pathlib import Path
+
+from jinja2 import TemplateError
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import cached_file
+from transformers.utils.hub import extract_commit_hash
+
+from ...rewards.completion import plain_messages
+
+
+ADAPTER, CONFIG = "adapter_config.json", "config.json"
+QUIET = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
+EDGE = 2**20  # bytes at both ends of a weight file that go into its fingerprint
+
+
+def find_config(model: str, revision: str | None = None) -> Path:
+    """
+    The file that says what a model is: that of an adapter if there is one.
+
+    Args:
+        model (`str`):
+            Folder or name on the hub.
+        revision (`str`, *optional*):
+            Branch, tag or commit on the hub.
+
+    Returns:
+        `Path` of `adapter_config.json` or `config.json`.
+
+    Raises:
+        `ValueError`: if there is neither.
+    """
+    refusal = f"{model!r} is neither a folder with {CONFIG} or {ADAPTER}, nor a model on the hub that can be reached."
+    try:
+        found = [path for name in (ADAPTER, CONFIG) if (path := cached_file(model, name, revision=revision, **QUIET))]
+    except OSError as error:  # no name that the hub could have, or a closed repository
+        raise ValueError(f"{refusal} {error}") from error
+    if not found:
+        raise ValueError(refusal)
+    return Path(found[0])
+
+
+def fingerprint(model: str, revision: str | None = None) -> str:
+    """
+    Which weights these are, so that samples of other weights are never taken for theirs.
+
+    Args:
+        model (`str`):
+            Folder or name on the hub.
+        revision (`str`, *optional*):
+            Branch, tag or commit on the hub.
+
+    Returns:
+        `str`: the commit on the hub; for a folder, a checksum of its small files and of both ends of its weights.
+    """
+    config = find_config(model, revision)
+    commit = extract_commit_hash(str(config), None)
+    if commit:
+        return commit
+    checksum = hashlib.sha256()
+    files = [file for file in config.parent.iterdir() if file.suffix in (".json", ".safetensors", ".bin", ".jinja")]
+    for file in sorted(files):
+        if file.name in ("trainer_state.json", "README.md"):
+            continue
+        checksum.update(f"{file.name} {file.stat().st_size}".encode())
+        with open(file, "rb") as content:
+            checksum.update(content.read(EDGE))
+            content.seek(max(0, file.stat().st_size - EDGE))
+            checksum.update(content.read(EDGE))
+    return checksum.hexdigest()[:16]
+
+
+def load_policy(model: str, revision: str | None = None) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """
+    Load a model, an adapter on its base, or a checkpoint of `stapo train`, in the type it was saved in.
+
+    Args:
+        model (`str`):
+            Folder or name on the hub.
+        revision (`str`, *optional*):
+            Branch, tag or commit on the hub.
+
+    Returns:
+        `tuple`: the model and its tokenizer.
+    """
+    tokenizer = load_tokenizer(model, revision)
+    return AutoModelForCausalLM.from_pretrained(model, revision=revision, dtype="auto", device_map="auto"), tokenizer
+
+
+def load_tokenizer(model: str, revision: str | None = None) -> PreTrainedTokenizerBase:
+    """The tokenizer of a model; that of the base where an adapter was saved without one."""
+    base = base_of(model, revision)
+    if base and not cached_file(model, "tokenizer_config.json", revision=revision, **QUIET):
+        return AutoTokenizer.from_pretrained(base)
+    return AutoTokenizer.from_pretrained(model, revision=revision)
+
+
+def base_of(model: str, revision: str | None = None) -> str | None:
+    """The model that an adapter belongs to; `None` if it is no adapter."""
+    from peft import PeftConfig
+
+    if find_config(model, revision).name != ADAPTER:
+        return None
+    return PeftConfig.from_pretrained(model, revision=revision).base_model_name_or_path
+
+
+def read_prompt(tokenizer: PreTrainedTokenizerBase, prompt: str | list[dict[str, str]]) -> list[int]:
+    """
+    Tokens of a prompt.
+
+    Args:
+        tokenizer (`PreTrainedTokenizerBase`):
+            The model's tokenizer. A chat goes through its template; without one, the messages are joined by blank
+            lines, as base models are prompted.
+        prompt (`str` or `list[dict]`):
+            Plain text, or messages.
+
+    Returns:
+        `list[int]`
+
+    Raises:
+        `ValueError`: for a chat that the template refuses.
+    """
+    if not isinstance(prompt, str):
+        prompt = plain_messages(prompt)
+        if tokenizer.chat_template:
+            # Rendered first: `tokenize=True` returns another type in transformers 5. The template writes its own BOS
+            try:
+                text = tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
+            except TemplateError as error:  # of Gemma for a system message, say
+                raise ValueError(f"The chat template refuses the prompt {str(prompt)[:80]}: {error}.") from error
+            return tokenizer(text, add_special_tokens=False)["input_ids"]
+        prompt = "\n\n".join(message["content"] for message in prompt) + "\n"
+    return tokenizer(prompt)["input_ids"]
+
+
+def end_tokens(tokenizer: PreTrainedTokenizerBase, *configs) -> set[int]:
+    """
+    Every token that the model or its tokenizer declares as an end.
+
+    Args:
+        tokenizer (`PreTrainedTokenizerBase`):
+            The tokenizer.
+        *configs:
+            Configurations and generation configurations of the model.
+
+    Returns:
+        `set[int]`
+
+    Raises:
+        `ValueError`: if there is none.
+    """
+    declared = [tokenizer.eos_token_id, *(getattr(config, "eos_token_id", None) for config in configs)]
+    ends = set()
+    for tokens in declared:
+        ends |= set(tokens if isinstance(tokens, (list, tuple)) else [tokens])
+    ends.discard(None)
+    if not ends:
+        raise ValueError("Neither the model nor its tokenizer declares an end token: no answer would ever end.")
+    return ends

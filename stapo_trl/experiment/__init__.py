@@ -1,1 +1,0 @@
-"""The paper's comparison as an experiment that fits a CPU: `stapo experiment`."""

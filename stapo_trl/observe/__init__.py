@@ -1,0 +1,1 @@
+"""Looking at tokens: the token log, statistics by quadrant, and the report."""

@@ -1,0 +1,1 @@
+"""Whether a final answer equals the gold, in bounded time."""

@@ -1,0 +1,1 @@
+"""LaTeX and words as text: brackets, notation, symbols and quantities."""

@@ -1,0 +1,1 @@
+"""Killable processes for symbolic comparisons."""

@@ -1,0 +1,1 @@
+"""Which tokens a method keeps, and with which advantage: one file a method."""

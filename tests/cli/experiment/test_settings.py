@@ -1,0 +1,62 @@
+import pytest
+
+from stapo_trl.cli.experiment.settings import METHODS, load_experiment
+from stapo_trl.cli.recipes import load_recipe
+
+
+@pytest.mark.parametrize("scale", ["cpu", "gpu"])
+def test_methods_differ_in_what_their_recipes_say_and_in_nothing_else(scale, tmp_path):
+    experiment = load_experiment(scale, ["bf16=false", "use_cpu=true"])
+    stapo = experiment.get_config("stapo", 3, tmp_path).to_dict()
+    expected = {
+        "grpo": {"s2t_entropy_quantile": 0.0, "loss_type": "grpo", "epsilon_high": 0.2},
+        "justrl": {"s2t_entropy_quantile": 0.0},
+        "justrl-fullmask": {"s2t_entropy_quantile": 1.0},
+        "stapo": {},
+        "20-entropy": {
+            "s2t_entropy_quantile": 0.0,
+            "top_entropy_quantile": 0.2,
+            "max_grad_norm": 0.2,
+            "adam_epsilon": 2e-9,
+        },
+        "ablation-random": {"s2t_selection": "random"},
+        "ablation-high-entropy": {"s2t_selection": "high_entropy"},
+    }
+    assert list(expected.keys() ^ METHODS) == []
+    for method, differences in expected.items():
+        config = experiment.get_config(method, 3, tmp_path).to_dict()
+        assert {name: value for name, value in config.items() if stapo[name] != value} == differences
+
+
+def test_stapo_has_the_thresholds_of_the_paper(tmp_path):
+    config, paper = load_experiment("cpu").get_config("stapo", 0, tmp_path), load_recipe("qwen3-1.7b-stapo")
+    for name in ("s2t_prob_threshold", "s2t_entropy_quantile", "epsilon", "epsilon_high", "loss_type", "beta"):
+        assert getattr(config, name) == paper.get(name, getattr(config, name))
+    assert (config.s2t_prob_threshold, config.s2t_entropy_quantile) == (0.002, 0.75)
+
+
+def test_a_seed_has_one_warm_start_and_one_seed_for_all_methods(tmp_path):
+    experiment = load_experiment("cpu")
+    assert experiment.get_warm_start(1) != experiment.get_warm_start(2)
+    assert {experiment.get_config(method, 2, tmp_path).seed for method in METHODS} == {2}
+
+
+def test_overrides_reach_the_training_the_warm_start_and_the_measurements():
+    experiment = load_experiment("cpu", ["max_steps=8", "warm_start.max_steps=9", "heldout_every=2"], num_seeds=2)
+    assert experiment.training["max_steps"] == 8 and experiment.warm_start["max_steps"] == 9
+    assert experiment.heldout_every == 2 and experiment.num_seeds == 2
+
+
+@pytest.mark.parametrize(
+    ("overrides", "changes", "message"),
+    [
+        (["max_step=8"], {}, "no field of STAPOConfig 'max_step': did you mean 'max_steps'"),
+        (["warm_start.seed=1"], {}, "no field of the warm start 'seed'"),
+        (["max_steps"], {}, "write name=value"),
+        ([], {"num_seeds": 0}, "needs a method and a seed"),
+        ([], {"methods": ["ppo"]}, "no method 'ppo'"),
+    ],
+)
+def test_what_is_unknown_is_refused_with_the_closest_name(overrides, changes, message):
+    with pytest.raises(ValueError, match=message):
+        load_experiment("cpu", overrides, **changes)

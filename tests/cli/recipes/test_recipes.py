@@ -1,0 +1,202 @@
+"""The recipes of the package: they load, say what the paper says, and differ from their base where they should."""
+
+import shutil
+import sys
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+from subprocess import run
+
+import pytest
+import torch
+
+from stapo_trl import cli
+from stapo_trl.cli.recipes import FOLDER, list_recipes, load_recipe, read_recipe
+from stapo_trl.evaluation.sampling.settings import PAPER_DECODINGS, PAPER_SAMPLES
+from stapo_trl.rewards import strict_math_accuracy_reward
+
+
+ROOT = Path(__file__).parents[3]
+BASE = "qwen3-1.7b-stapo"
+DIFFERENCES = {  # from the base, besides the output folder
+    "qwen3-8b-stapo": {"model_name_or_path", "vllm_gpu_memory_utilization"},
+    "qwen3-14b-stapo": {"model_name_or_path", "vllm_gpu_memory_utilization", "vllm_tensor_parallel_size"},
+    "grpo": {"s2t_entropy_quantile", "loss_type", "epsilon_high"},
+    "justrl": {"s2t_entropy_quantile"},
+    "justrl-fullmask": {"s2t_entropy_quantile"},
+    "20-entropy": {"s2t_entropy_quantile", "top_entropy_quantile", "max_grad_norm", "adam_epsilon"},
+    "ablation-high-entropy": {"s2t_selection"},
+    "ablation-random": {"s2t_selection"},
+}
+
+
+def write(path: Path, text: str) -> str:
+    path.write_text(text)
+    return str(path)
+
+
+def test_the_base_has_the_settings_of_the_paper():
+    settings = load_recipe(BASE)
+    paper = {
+        "model_name_or_path": "Qwen/Qwen3-1.7B-Base",
+        "dataset_name": "dapo-math-17k",
+        "learning_rate": 1e-6,
+        "lr_scheduler_type": "constant_with_warmup",
+        "warmup_steps": 10,
+        "max_grad_norm": 1.0,
+        "num_generations": 8,
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "max_completion_length": 15 * 1024,
+        "per_device_train_batch_size": 1,
+        "epsilon": 0.2,
+        "epsilon_high": 0.28,
+        "loss_type": "dapo",
+        "beta": 0.0,
+        "entropy_coef": 0.0,
+        "s2t_prob_threshold": 0.002,
+        "s2t_entropy_quantile": 0.75,
+        "s2t_entropy_population": "candidates",
+        "s2t_selection": "low_entropy",
+    }
+    assert {key: settings[key] for key in paper} == paper
+    gpus = read_recipe(BASE)["about"]["gpus"]
+    assert gpus * settings["steps_per_generation"] == 256 * 8  # rollout of 256 prompts, micro-batches of 1
+    assert gpus * settings["gradient_accumulation_steps"] == 64 * 8  # mini-batches of 64 prompts
+    assert read_recipe(BASE)["about"]["data"]["dapo-math-17k"]["prompt_length"] == 1024
+    assert strict_math_accuracy_reward([r"\boxed{5}", r"\boxed{6}"], solution=["5", "5"]) == [1.0, -1.0]
+    assert settings["reward_funcs"] == ["strict_math_accuracy_reward"]
+
+
+def test_it_is_evaluated_by_the_protocol_of_the_paper():
+    for name in (BASE, *DIFFERENCES):
+        assert read_recipe(name)["about"]["evaluation"] == "--protocol paper"
+    assert [(s.temperature, s.top_p, s.max_new_tokens) for s in PAPER_DECODINGS] == [(1, 1, 20480), (0.7, 0.9, 20480)]
+    assert set(PAPER_SAMPLES.values()) == {32}
+
+
+@pytest.mark.parametrize("name", DIFFERENCES)
+def test_a_recipe_of_the_comparison_differs_from_the_base_where_it_should(name):
+    base, settings = load_recipe(BASE), load_recipe(name)
+    assert settings.keys() - base.keys() <= {"adam_epsilon"} and not base.keys() - settings.keys()
+    different = {key for key, value in settings.items() if base.get(key) != value}
+    assert different == DIFFERENCES[name] | {"output_dir"}
+
+
+def test_baselines_and_ablations_have_their_values():
+    assert load_recipe("justrl")["s2t_entropy_quantile"] == load_recipe("20-entropy")["s2t_entropy_quantile"] == 0.0
+    assert load_recipe("justrl-fullmask")["s2t_entropy_quantile"] == 1.0
+    grpo = load_recipe("grpo")
+    assert (grpo["epsilon"], grpo["epsilon_high"], grpo["loss_type"]) == (0.2, 0.2, "grpo")
+    assert load_recipe("20-entropy")["top_entropy_quantile"] == 0.2
+    for selection in ("high_entropy", "random"):
+        assert load_recipe(f"ablation-{selection.replace('_', '-')}")["s2t_selection"] == selection
+
+
+@pytest.mark.parametrize("name", list_recipes())
+def test_every_recipe_says_what_it_needs(name):
+    recipe = read_recipe(name)
+    about = recipe["about"]
+    assert about.keys() >= {"summary", "wall_time", "gpus", "gpu", "evaluation"}
+    assert "problems" in about["data"][recipe["dataset_name"]]
+    if name != "arithmetic":
+        assert recipe["model_name_or_path"] in about["architecture"] and about["gpu_memory"] > 0
+        assert (ROOT / "accelerate_configs" / about["launch"]).is_file()
+
+
+def test_every_recipe_writes_to_a_folder_of_its_own():
+    folders = [load_recipe(name)["output_dir"] for name in list_recipes()]
+    assert len(set(folders)) == len(folders)
+
+
+def test_20_entropy_takes_the_steps_of_gradients_five_times_as_large():
+    """Dividing by the selected fifth of the tokens: the same AdamW steps, clipped or not, at the same learning rate."""
+    recipe, base = load_recipe("20-entropy"), load_recipe(BASE)
+    assert recipe["learning_rate"] == base["learning_rate"]
+
+    def train(scale, max_grad_norm, epsilon):
+        torch.manual_seed(0)
+        weight = torch.nn.Parameter(torch.ones(20, dtype=torch.float64))
+        optimizer = torch.optim.AdamW([weight], lr=0.1, eps=epsilon)
+        # Norms from far below to far above both bounds, and gradients as small as epsilon
+        for step in range(12):
+            weight.grad = scale * torch.randn(20, dtype=torch.float64) * 10.0 ** (step - 9)
+            torch.nn.utils.clip_grad_norm_([weight], max_grad_norm)
+            optimizer.step()
+        return weight.detach()
+
+    official = train(5.0, base["max_grad_norm"], 1e-8)
+    torch.testing.assert_close(
+        train(1.0, recipe["max_grad_norm"], recipe["adam_epsilon"]), official, rtol=1e-5, atol=0
+    )
+    for wrong in (train(1.0, 1.0, 1e-8), train(1.0, 0.2, 1e-8)):
+        assert (wrong - official).abs().max() > 1e-2
+
+
+def test_a_base_is_a_recipe_or_a_file_and_lists_replace(tmp_path):
+    write(tmp_path / "middle.yaml", "base: justrl\nlearning_rate: 2.0e-6\nabout: {summary: mine}\n")
+    own = write(tmp_path / "own.yml", "base: middle.yaml\nreward_funcs: [think_format_reward]\n")
+    settings = load_recipe(own, {"seed": 1})
+    assert settings == load_recipe("justrl") | {
+        "learning_rate": 2e-6,
+        "reward_funcs": ["think_format_reward"],
+        "seed": 1,
+    }
+    about = read_recipe(own)["about"]
+    assert about == read_recipe("justrl")["about"] | {"summary": "mine"}
+
+
+def test_what_cannot_be_read_is_refused_in_one_sentence(tmp_path):
+    path = tmp_path / "x.yaml"
+    for text, message in {
+        "a: !!python/object/apply:os.system [touch hacked]": "no plain YAML, line 1: .*tag",
+        "a: [1": "no plain YAML, line 1",
+        "- 1": "must hold a YAML mapping",
+        "": "must hold a YAML mapping",
+        "1: 2": "must hold a YAML mapping",
+        "[" * 5000: "no plain YAML: RecursionError",
+        "base: x.yaml": r"is its own base: x.yaml -> x.yaml\.",
+        "base: [grpo, justrl]": "must be the name of one recipe",
+        "base: grpoo": "no recipe 'grpoo': did you mean 'grpo'",
+        "base: missing.yaml": "no file missing.yaml",
+        "about: 3": "must be a mapping",
+        "about: {gpu_s: 3}": "no key 'gpu_s': did you mean 'gpus'",
+        "about: {gpus: many}": "'gpus' in .* has the wrong type, got 'many'",
+        "about: {data: {gsm8k: {problems: many}}}": "'problems' in .* has the wrong type",
+    }.items():
+        path.write_text(text)
+        with pytest.raises(ValueError, match=message) as error:
+            load_recipe(path)
+        assert "\n" not in str(error.value)
+    path.write_bytes(b"a: \xff")
+    with pytest.raises(ValueError, match="no plain YAML"):
+        load_recipe(path)
+    write(tmp_path / "y.yaml", "base: x.yaml")
+    path.write_text("base: y.yaml")
+    with pytest.raises(ValueError, match=r"is its own base: x.yaml -> y.yaml -> x.yaml\."):
+        load_recipe(path)
+    with pytest.raises(ValueError, match="did you mean 'arithmetic'"):
+        load_recipe("arithmetik")
+
+
+def test_the_list_names_model_data_hardware_and_time_of_each(capsys):
+    cli.main(["recipes"])
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line}
+    for name in list_recipes():
+        settings, about = load_recipe(name), read_recipe(name)["about"]
+        for part in (settings["model_name_or_path"], settings["dataset_name"], about["gpu"], about["wall_time"]):
+            assert part in lines[name]
+        assert ("measured" if "measured" in about else "estimated") in lines[name]
+
+
+@pytest.mark.slow
+def test_a_wheel_holds_every_recipe(tmp_path):
+    if find_spec("setuptools") is None:
+        pytest.skip("setuptools is not installed")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(ROOT / "stapo_trl", tmp_path / "stapo_trl", ignore=shutil.ignore_patterns("__pycache__"))
+    run([sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", tmp_path, tmp_path], check=True, timeout=300)
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {f"stapo_trl/recipes/{path.name}" for path in FOLDER.glob("*.yaml")} <= set(names)
