@@ -232,10 +232,9 @@ class TokenRuleTrainer(FiniteStepTrainer):
         Log-probs and entropies (B, T) of each micro-batch under the current policy, and the state of the generators from
         which its loss will see the same dropout; `None` for a policy that draws no random numbers.
 
-        The generators are as before afterwards. Whether a policy draws, only a pass can tell: adapters do it in many ways.
+        Whether a policy draws, only a pass can tell: adapters do it in many ways.
         """
         device, scores, rng_states, draws = self.accelerator.device, [], [], None
-        before = get_rng_state(device)
         with disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
             for batch in inputs:
                 state = None
@@ -251,7 +250,6 @@ class TokenRuleTrainer(FiniteStepTrainer):
                     if draws:  # all rows as in the loss, so that it draws the same numbers
                         scores.append(self._score(self.model, batch).answer[:2])
                 rng_states.append(state if draws else None)
-        set_rng_state(before, device)
         return scores, rng_states
 
     def _score_rows(self, inputs: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,13 +1,12 @@
 """One edit for all micro-batches of an optimizer step, at the price of few forward passes."""
 
-import copy
 import functools
 from collections import Counter
 from dataclasses import dataclass
 
 import pytest
 import torch
-from peft import IA3Config, LoHaConfig, LoKrConfig, LoraConfig, OFTConfig
+from peft import LoraConfig
 from toys import SHAPES, content_reward, find_silenced, record_steps, reference_keep_mask, score, weights
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
@@ -75,6 +74,15 @@ def test_a_micro_batch_of_one_response_silences_what_the_whole_batch_does(make_t
     steps = record_steps(trainer)
     trainer.train()
     assert find_silenced(steps)
+
+
+def test_the_random_ablation_draws_anew_in_every_step(make_trainer):
+    # Two steps with the same completions, policy and candidates
+    trainer = make_trainer(s2t_selection="random", num_iterations=2, learning_rate=0.0)
+    steps = record_steps(trainer)
+    trainer.train()
+    first, second = (find_silenced([step]) for step in steps)
+    assert len(first) == len(second) > 2 and first != second
 
 
 # ---- Optimizer steps of every shape ---------------------------------------------------------------------------------
@@ -230,33 +238,6 @@ def test_dropout_is_scored_with_the_masks_that_the_loss_sees(make_trainer):
     assert (first != second).any()
 
 
-PROJECTIONS = ["q_proj", "k_proj", "v_proj", "o_proj"]  # with one alone, module dropout may leave nothing to train
-ADAPTERS = {
-    "LoRA with dropout": LoraConfig(target_modules=PROJECTIONS, lora_dropout=0.5),
-    "DoRA": LoraConfig(target_modules=PROJECTIONS, lora_dropout=0.5, use_dora=True),
-    "LoHa": LoHaConfig(target_modules=PROJECTIONS, rank_dropout=0.5, module_dropout=0.2, init_weights=False),
-    "LoKr": LoKrConfig(target_modules=PROJECTIONS, rank_dropout=0.5, module_dropout=0.2, init_weights=False),
-    "OFT": OFTConfig(target_modules=PROJECTIONS, oft_block_size=4, module_dropout=0.2),
-    "IA3": IA3Config(target_modules=PROJECTIONS, feedforward_modules=[]),
-    "modules to save": LoraConfig(target_modules=PROJECTIONS, modules_to_save=["embed_tokens"]),
-}
-
-
-def test_every_adapter_with_nothing_silenced_is_grpo_bit_for_bit(make_trainer):
-    failures = []
-    for name, peft_config in ADAPTERS.items():
-        found = []
-        for classes in ((STAPOTrainer, STAPOConfig), (GRPOTrainer, GRPOConfig)):
-            own = {"s2t_entropy_quantile": 0.0} if classes[0] is STAPOTrainer else {}
-            trainer = make_trainer(*classes, **SHAPES["accumulation"], peft_config=copy.deepcopy(peft_config), **own)
-            trainer.train()
-            found.append((weights(trainer), torch.get_rng_state()))
-        same = all(torch.equal(value, found[1][0][key]) for key, value in found[0][0].items())
-        if not (same and torch.equal(found[0][1], found[1][1])):
-            failures.append(name)
-    assert not failures
-
-
 @pytest.mark.parametrize("use_reentrant", [False, True])
 def test_lora_with_gradient_checkpointing_trains(make_trainer, use_reentrant):
     trainer = make_trainer(
@@ -390,7 +371,7 @@ def test_new_advantages_act_once_in_every_step(make_trainer, shape):
     def double(completions, **kwargs):
         return [2 * reward for reward in content_reward(completions)]
 
-    settings = SHAPES_OF_RULES[shape] | {"scale_rewards": "none", "optim": "sgd", "learning_rate": 0.1}
+    settings = SHAPES_OF_RULES[shape] | {"scale_rewards": "none", "optim": "sgd", "max_grad_norm": 0.0}
     doubled = train(make_trainer(token_rule=Doubled(), **settings))
     grpo = train(make_trainer(GRPOTrainer, GRPOConfig, reward_funcs=double, **settings))
     plain = train(make_trainer(GRPOTrainer, GRPOConfig, **settings))
