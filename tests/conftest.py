@@ -42,7 +42,15 @@ def make_trainer(tmp_path, dataset):
             "train_dataset": dataset,
             "processing_class": build_tokenizer(),
         }
-        for name in ("reward_funcs", "train_dataset", "eval_dataset", "processing_class", "callbacks", "peft_config"):
+        for name in (
+            "reward_funcs",
+            "train_dataset",
+            "eval_dataset",
+            "processing_class",
+            "callbacks",
+            "peft_config",
+            "token_rule",
+        ):
             if name in overrides:
                 arguments[name] = overrides.pop(name)
         settings = TOY_SETTINGS | {

@@ -23,13 +23,12 @@ from accelerate.state import AcceleratorState  # noqa: E402
 from accelerate.utils import DistributedType  # noqa: E402
 from peft import LoraConfig  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
-from toys import TOY_PROB_THRESHOLD, record_silenced  # noqa: E402
+from toys import TOY_PROB_THRESHOLD, find_silenced, record_steps, reference_keep_mask  # noqa: E402
 from two_processes import fixed_completions, make_trainer  # noqa: E402
 
 from stapo_trl import cli
 from stapo_trl.arithmetic import warm_start
 from stapo_trl.arithmetic.warm_start import build_model, build_tokenizer
-from stapo_trl.rules.s2t import compute_keep_mask
 
 
 NUM_PARAMETERS = build_model().num_parameters()
@@ -102,14 +101,13 @@ def run_scenario(name: str, num_processes: int) -> dict:
 
     trainer = make_trainer(reward_funcs=reward, generation_kwargs={"do_sample": False}, **settings)
     fixed_completions(trainer, odd_rows)
-    silenced = record_silenced(trainer)
-    windows = record_windows(trainer)
+    steps = record_steps(trainer)
     before = full_weights(trainer)
     trainer.train()
     return {
         "type": trainer.accelerator.distributed_type,
-        "silenced": silenced,
-        "windows": windows,
+        "silenced": find_silenced(steps),
+        "steps": [describe_step(*step) for step in steps],
         "update": {name: value - before[name] for name, value in full_weights(trainer).items()},
         "metrics": [
             {key: value for key, value in entry.items() if key.startswith("s2t/")}
@@ -118,27 +116,17 @@ def run_scenario(name: str, num_processes: int) -> dict:
     }
 
 
-def record_windows(trainer) -> list[dict[str, torch.Tensor]]:
-    """Collects the numbers from which this process decided in each optimizer step, and what it decided, per token."""
-    windows, silence = [], trainer._silence
-
-    def recorded(inputs, scores):
-        result = silence(inputs, scores)
-        windows.append(
-            {
-                "logps": torch.cat([logps.flatten() for logps, _ in scores]),
-                "entropies": torch.cat([entropies.flatten() for _, entropies in scores]),
-                "advantages": torch.cat(
-                    [x["advantages"].repeat_interleave(x["completion_ids"].size(1)) for x in inputs]
-                ),
-                "valid": torch.cat([x["completion_mask"].flatten() for x in inputs]),
-                "keep": torch.cat([keep_mask.flatten() for keep_mask in result.keep_masks]),
-            }
-        )
-        return result
-
-    trainer._silence = recorded
-    return windows
+def describe_step(inputs: list[dict], scores: list[tuple], step) -> dict[str, torch.Tensor]:
+    """The numbers from which this process decided in an optimizer step, and what it decided, per token."""
+    lengths = [batch["completion_ids"].size(1) for batch in inputs]
+    advantages = [batch["advantages"].repeat_interleave(n) for batch, n in zip(inputs, lengths, strict=True)]
+    return {
+        "logps": torch.cat([logps.flatten() for logps, _ in scores]),
+        "entropies": torch.cat([entropies.flatten() for _, entropies in scores]),
+        "advantages": torch.cat(advantages),
+        "valid": torch.cat([batch["completion_mask"].flatten() for batch in inputs]),
+        "keep": torch.cat([keep_mask.flatten() for keep_mask in step.edit.keep_masks]),
+    }
 
 
 def check_scenario(name: str, found: dict, expected: dict) -> None:
@@ -147,16 +135,16 @@ def check_scenario(name: str, found: dict, expected: dict) -> None:
     dist.all_gather_object(both, found)
     assert both[0]["metrics"] == both[1]["metrics"], name
     settings, odd_rows = SCENARIOS[name]
-    for windows in zip(both[0]["windows"], both[1]["windows"], strict=True):
+    for parts in zip(both[0]["steps"], both[1]["steps"], strict=True):
         if odd_rows == "equal rewards":
-            assert not (windows[1]["advantages"] > 0).any()
+            assert not (parts[1]["advantages"] > 0).any()
         elif odd_rows == "no end":
-            assert not windows[1]["valid"].any()
+            assert not parts[1]["valid"].any()
         elif odd_rows == "greedy":
-            assert (windows[1]["advantages"] > 0).any()
-            assert windows[1]["keep"].all() and windows[1]["logps"].exp().min() >= TOY_PROB_THRESHOLD
-        whole = {key: torch.cat([window[key] for window in windows])[None] for key in windows[0]}
-        keep_mask = compute_keep_mask(
+            assert (parts[1]["advantages"] > 0).any()
+            assert parts[1]["keep"].all() and parts[1]["logps"].exp().min() >= TOY_PROB_THRESHOLD
+        whole = {key: torch.cat([part[key] for part in parts])[None] for key in parts[0]}
+        keep_mask = reference_keep_mask(
             whole["logps"],
             whole["entropies"],
             whole["advantages"],
@@ -198,7 +186,7 @@ def check_resume() -> None:
 
 
 def check_nonfinite(on_nonfinite: str, change, **settings) -> None:
-    """The loss of one process alone is not finite in the second step: both leave it out, or both stop before it."""
+    """The loss of one process alone is not finite in the second step: both skip it, or both stop before it."""
     AcceleratorState._reset_state()
     trainer = make_trainer(
         **SEVERAL | settings, on_nonfinite=on_nonfinite, optim="adamw_torch", weight_decay=0.1, max_steps=3

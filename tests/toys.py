@@ -1,5 +1,6 @@
 """Small inputs and recorders that the tests of the trainer share."""
 
+import math
 import zlib
 from pathlib import Path
 
@@ -65,7 +66,24 @@ def make_inputs(num_rows: int = 4, length: int = 6, seed: int = 0) -> dict[str, 
     }
 
 
-def run_window(trainer, monkeypatch, micro_batches: list[dict]) -> list[torch.Tensor]:
+def reference_keep_mask(logps, entropies, advantages, mask, tau=TOY_PROB_THRESHOLD, q=0.75, population="candidates"):
+    """The rule of the paper over all tokens of an optimizer step, one token at a time: (B, T) boolean, True = trained."""
+    tokens = [(i, t) for i, t in mask.nonzero().tolist() if entropies[i, t].isfinite() and logps[i, t].isfinite()]
+    advantages = advantages.unsqueeze(1).expand_as(logps) if advantages.dim() == 1 else advantages
+    candidates = [(i, t) for i, t in tokens if advantages[i, t] > 0 and math.exp(logps[i, t]) < tau]
+    over = sorted(entropies[i, t].item() for i, t in (candidates if population == "candidates" else tokens))
+    keep = torch.ones_like(mask, dtype=torch.bool)
+    if not candidates:
+        return keep
+    position = q * (len(over) - 1)
+    low, high = over[math.floor(position)], over[math.ceil(position)]
+    threshold = low + (position - math.floor(position)) * (high - low) if q < 1 else math.inf
+    for i, t in candidates:
+        keep[i, t] = entropies[i, t].item() >= threshold
+    return keep
+
+
+def run_step(trainer, monkeypatch, micro_batches: list[dict]) -> list[torch.Tensor]:
     """Losses of one optimizer step over given inputs, gradients accumulated, as the training loop computes them."""
     monkeypatch.setattr(GRPOTrainer, "_prepare_inputs", lambda self, inputs: inputs)
     trainer.model.train()
@@ -79,20 +97,34 @@ def run_window(trainer, monkeypatch, micro_batches: list[dict]) -> list[torch.Te
     return losses
 
 
-def record_silenced(trainer) -> list[tuple]:
-    """Collects (prompt, completion, position) of every token that the trainer silences from now on."""
-    silenced, silence = [], trainer._silence
+def score(trainer, inputs: dict) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probs and entropies (B, T) of the current policy."""
+    with torch.no_grad():
+        return trainer._score(trainer.model, inputs).answer[:2]
 
-    def recorded(inputs, scores):
-        result = silence(inputs, scores)
-        for batch, keep_mask in zip(inputs, result.keep_masks, strict=True):
+
+def record_steps(trainer) -> list[tuple]:
+    """Collects (inputs, scores, edited step) of every optimizer step from now on."""
+    steps, edit_step = [], trainer._edit_step
+
+    def recorded(inputs, scores, rng_states):
+        step = edit_step(inputs, scores, rng_states)
+        steps.append((inputs, scores, step))
+        return step
+
+    trainer._edit_step = recorded
+    return steps
+
+
+def find_silenced(steps: list[tuple]) -> list[tuple]:
+    """(prompt, completion, position) of every silenced token of [`record_steps`]."""
+    silenced = []
+    for inputs, _, step in steps:
+        for batch, keep_mask in zip(inputs, step.edit.keep_masks, strict=True):
             for row, position in (~keep_mask).nonzero().tolist():
                 prompt = tuple(batch["prompt_ids"][row][batch["prompt_mask"][row].bool()].tolist())
                 completion = tuple(batch["completion_ids"][row][batch["completion_mask"][row].bool()].tolist())
                 silenced.append((prompt, completion, position))
-        return result
-
-    trainer._silence = recorded
     return silenced
 
 

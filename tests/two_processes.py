@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
-from toys import TOY_PROB_THRESHOLD, TOY_SETTINGS, content_reward, record_silenced, weights  # noqa: E402
+from toys import TOY_PROB_THRESHOLD, TOY_SETTINGS, content_reward, find_silenced, record_steps, weights  # noqa: E402
 from trl import GRPOConfig, GRPOTrainer  # noqa: E402
 
 from stapo_trl import STAPOConfig, STAPOTrainer
@@ -117,8 +117,9 @@ def check_cut(reference_file, rank):
                     s2t_selection=selection,
                 )
             )
-            silenced = record_silenced(trainer)
+            steps = record_steps(trainer)
             trainer.train()
+            silenced = find_silenced(steps)
             parts = [None, None]
             dist.all_gather_object(parts, silenced)
             results[selection, rows, accumulation] = sorted(parts[0] + parts[1]), weights(trainer), quadrants(trainer)
@@ -169,7 +170,7 @@ def check_ranks_without_candidates(rank):
 
 
 def check_nonfinite(rank):
-    """The loss of one process is infinite with a finite gradient: both leave the step out, or both stop before it."""
+    """The loss of one process is infinite with a finite gradient: both skip the step, or both stop before it."""
     for on_nonfinite in ("skip", "raise"):
         trainer = make_trainer(on_nonfinite=on_nonfinite, max_steps=1)
         before, compute_loss = weights(trainer), trainer._compute_loss
@@ -217,9 +218,9 @@ def reference(path):
     results = {}
     for selection in ("low_entropy", "random"):
         trainer = fixed_completions(make_trainer(per_device_train_batch_size=8, s2t_selection=selection))
-        silenced = record_silenced(trainer)
+        steps = record_steps(trainer)
         trainer.train()
-        results[selection] = sorted(silenced), weights(trainer), quadrants(trainer)
+        results[selection] = sorted(find_silenced(steps)), weights(trainer), quadrants(trainer)
     torch.save(results, path)
 
 

@@ -18,7 +18,7 @@ import math
 
 import torch
 
-from ..rules.s2t import MIN_ADVANTAGE
+from ..rules.tokens import MIN_ADVANTAGE
 
 
 # Of the paper's table: probability at least tau_p or below, entropy at least tau_h or below
@@ -186,7 +186,7 @@ def find_quadrants(
         entropies (`torch.Tensor`, same shape):
             Entropy of its position, in nats.
         prob_threshold (`float`):
-            \\( \tau_p \\). A token at the threshold counts as probable, as in `s2t.find_candidates`.
+            \\( \tau_p \\). A token at the threshold counts as probable.
         entropy_threshold (`float`):
             \\( \tau_h \\), in nats. A token at the threshold counts as high.
 
@@ -222,7 +222,7 @@ def sum_quadrants(
         gradient_norms (`torch.Tensor` of shape (B, T)):
             Roots of `gradient_norm_sq`.
         advantages (`torch.Tensor` of shape (B,) or (B, T)):
-            Advantages. Values up to `s2t.MIN_ADVANTAGE` count as zero.
+            Advantages. Values up to `MIN_ADVANTAGE` count as zero.
         mask (`torch.Tensor` of shape (B, T)):
             1 for valid tokens. Those with a non-finite log-probability or entropy are left out.
         prob_threshold, entropy_threshold (`float`):

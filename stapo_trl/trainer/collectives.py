@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import torch
 from accelerate import Accelerator
 
-from ..rules.s2t import at_least_float32
+from ..rules.selection import at_least_float32
 
 
 def gather_ragged(accelerator: Accelerator, values: torch.Tensor) -> tuple[torch.Tensor, slice]:

@@ -1,117 +1,147 @@
-"""The mask of one mini-batch that is cut into micro-batches on several processes: the same tokens, however it is cut."""
+"""One optimizer step under a token rule: its micro-batches flattened for the rule, and the edit laid out over them."""
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
 from accelerate import Accelerator
 
-from ..rules import s2t
+from ..observe.recorder import StepRecord
+from ..rules.selection import at_least_float32, token_keys
+from ..rules.tokens import MIN_ADVANTAGE, Edit, Rule, StepEdit, Tokens, loss_mask, spread_advantages
 from .collectives import gather_ragged, sum_over_processes
 
 
-class Silenced(NamedTuple):
-    """What is silenced in a mini-batch, one entry of each list for each of this process's micro-batches."""
+@dataclass
+class EditedStep:
+    """An optimizer step after its rule; its micro-batches share it."""
 
-    keep_masks: list[torch.Tensor]  # (B, T) boolean, True = trained
-    candidates: list[torch.Tensor]  # (B, T) boolean
-    num_kept: float  # tokens of all micro-batches and processes
+    edit: StepEdit
+    num_kept: float  # tokens of all micro-batches and processes that stay in the loss
     num_valid: float  # the same, silenced ones included
-    quadrant_threshold: float  # nats: the entropy that parts the quadrants; infinite without any candidate
     metrics: dict[str, float]  # undefined ones are left out
+    rng_states: list[list[torch.Tensor] | None] | None = None  # from which each micro-batch was scored, if it drew
+    record: StepRecord | None = None  # of its losses so far
+
+    def apply(self, index: int, inputs: dict[str, Any]) -> dict[str, Any]:
+        """
+        The inputs of a micro-batch as the loss should see them: a copy, since TRL keeps its own for later steps.
+
+        The completion mask is also the attention mask, so the keep mask goes into the other factor of TRL's loss mask.
+        """
+        mask = self.edit.keep_masks[index].to(inputs["completion_mask"].dtype)
+        num_items = inputs["num_items_in_batch"].item() * self.num_kept / max(self.num_valid, 1)
+        edited = {
+            **inputs,
+            "tool_mask": inputs.get("tool_mask", 1) * mask,
+            "num_items_in_batch": torch.tensor(num_items, device=mask.device),  # rounded once, from float64
+        }
+        if self.edit.advantages[index] is not None:
+            edited["advantages"] = self.edit.advantages[index].to(inputs["advantages"].dtype)
+        return edited
 
 
-def silence(
-    accelerator: Accelerator,
+def edit_step(
+    rule: Rule,
     inputs: list[dict[str, Any]],
     scores: list[tuple[torch.Tensor, torch.Tensor]],
-    prob_threshold: float,
-    entropy_quantile: float,
-    entropy_population: str,
-    selection: str,
+    accelerator: Accelerator,
     seed: int,
-) -> Silenced:
+) -> EditedStep:
     """
-    Silence the spurious tokens of one mini-batch. Collective: every process calls it once for each mini-batch.
+    Apply a rule to one optimizer step. Collective: every process calls it once for each step.
 
     Args:
-        accelerator (`Accelerator`):
-            The trainer's.
+        rule ([`~stapo_trl.rules.tokens.Rule`]):
+            The rule.
         inputs (`list[dict]`):
             This process's micro-batches, as TRL hands them to the loss.
         scores (`list[tuple[torch.Tensor, torch.Tensor]]`):
             Log-probs (B, T) and entropies (B, T) of each, in nats, under the current policy.
-        prob_threshold, entropy_quantile, entropy_population, selection:
-            See [`STAPOConfig`].
+        accelerator (`Accelerator`):
+            The trainer's.
         seed (`int`):
-            Seed of the random ablation, another one for each step.
+            Seed of the tokens' keys, another one for each step.
 
     Returns:
-        [`Silenced`].
+        [`EditedStep`].
     """
-    logps, entropies = zip(*[(logps.detach(), entropies.detach()) for logps, entropies in scores], strict=True)
-    masks = [loss_mask(batch).bool() for batch in inputs]
-    candidates = [
-        s2t.find_candidates(logp, entropy, spread_advantages(batch), mask, prob_threshold)
-        for logp, entropy, batch, mask in zip(logps, entropies, inputs, masks, strict=True)
-    ]
-    local_entropies = [entropy[candidate] for entropy, candidate in zip(entropies, candidates, strict=True)]
-    all_entropies, own = gather_ragged(accelerator, torch.cat(local_entropies))
+    tokens, places = flatten(inputs, scores, seed, rule.positive_only)
+    edit = rule(tokens, partial(gather_ragged, accelerator))
+    for name in ("keep", "advantages", "candidates"):
+        given = getattr(edit, name)
+        if given is not None and (
+            len(given) != len(tokens.logps) or (given.dtype != torch.bool) != (name == "advantages")
+        ):
+            raise ValueError(
+                f"The token rule {rule!r} must answer with a {'float' if name == 'advantages' else 'boolean'} `{name}` for "
+                f"each of the {len(tokens.logps)} tokens, got {given.dtype} of shape {tuple(given.shape)}."
+            )
+    num_valid = sum(loss_mask(batch).sum() for batch in inputs)
+    num_valid, *sums = sum_over_processes(accelerator, [num_valid, *sum_edit(tokens, edit)])
+    metrics = describe_edit(num_valid, *sums) | edit.metrics
+    return EditedStep(lay_out(edit, inputs, places), num_valid - sums[1], num_valid, metrics)
 
-    population, random_keys = all_entropies, None
-    if entropy_population == "all":
-        valid = [e[mask & e.isfinite()] for e, mask in zip(entropies, masks, strict=True)]
-        population, _ = gather_ragged(accelerator, torch.cat(valid))
-    if selection == "random":
-        keys = [s2t.token_keys(x["completion_ids"], seed)[c] for x, c in zip(inputs, candidates, strict=True)]
-        random_keys, _ = gather_ragged(accelerator, torch.cat(keys))
 
-    threshold = s2t.entropy_threshold(population, entropy_quantile)
-    all_silenced = s2t.select_silenced(all_entropies, threshold, selection, random_keys)
-    silenced = all_silenced[own].split([len(x) for x in local_entropies])
+def flatten(
+    inputs: list[dict[str, Any]], scores: list[tuple[torch.Tensor, torch.Tensor]], seed: int, positive_only: bool
+) -> tuple[Tokens, list[torch.Tensor]]:
+    """The tokens that a rule sees, and for each micro-batch where they stand: a boolean mask (B, T)."""
+    columns, places = [], []
+    for batch, (logps, entropies) in zip(inputs, scores, strict=True):
+        logps, entropies = at_least_float32(logps.detach()), at_least_float32(entropies.detach())
+        advantages = spread_advantages(batch)
+        advantages = (advantages.unsqueeze(1) if advantages.dim() == 1 else advantages).expand_as(logps)
+        place = loss_mask(batch).bool() & logps.isfinite() & entropies.isfinite()
+        if positive_only:
+            place &= advantages > MIN_ADVANTAGE
+        old_logps = batch.get("old_per_token_logps", logps)
+        keys = token_keys(batch["completion_ids"], seed)
+        columns.append([x[place] for x in (logps, entropies, advantages, old_logps, keys)])
+        places.append(place)
+    return Tokens(*map(torch.cat, zip(*columns, strict=True))), places
 
-    keep_masks = []
-    for candidate, part in zip(candidates, silenced, strict=True):
-        keep_mask = torch.ones_like(candidate)
-        keep_mask[candidate] = ~part
-        keep_masks.append(keep_mask)
 
-    silenced_probs = [logp[~keep].exp().sum() for logp, keep in zip(logps, keep_masks, strict=True)]
-    num_valid, sum_probs = sum_over_processes(accelerator, [sum(mask.sum() for mask in masks), sum(silenced_probs)])
-    num_silenced = int(all_silenced.sum())
+def lay_out(edit: Edit, inputs: list[dict[str, Any]], places: list[torch.Tensor]) -> StepEdit:
+    """The inverse of [`flatten`]: tokens that the rule did not see are kept as they are."""
+    counts = [int(place.sum()) for place in places]
+
+    def split(flat: torch.Tensor | None) -> list[torch.Tensor | None]:
+        return [None] * len(counts) if flat is None else flat.split(counts)
+
+    keep_masks, advantages, candidates = [], [], []
+    parts = zip(split(edit.keep), split(edit.advantages), split(edit.candidates), strict=True)
+    for batch, place, (keep, advantage, candidate) in zip(inputs, places, parts, strict=True):
+        keep_masks.append(
+            torch.ones_like(place) if keep is None else torch.ones_like(place).masked_scatter(place, keep)
+        )
+        none = torch.zeros_like(place)
+        candidates.append(none if candidate is None else none.masked_scatter(place, candidate))
+        if advantage is not None:
+            whole = batch["advantages"]
+            whole = (whole.unsqueeze(1) if whole.dim() == 1 else whole).expand(place.shape)
+            advantage = whole.masked_scatter(place, advantage.to(whole.dtype))
+        advantages.append(advantage)
+    return StepEdit(keep_masks, advantages, candidates, edit.quadrants)
+
+
+def sum_edit(tokens: Tokens, edit: Edit) -> list[torch.Tensor | float]:
+    """Sums over this process's tokens: candidates, silenced ones, and the probability and entropy of the latter."""
+    silenced = torch.zeros_like(tokens.logps, dtype=torch.bool) if edit.keep is None else ~edit.keep
+    candidates = 0.0 if edit.candidates is None else edit.candidates.sum()
+    return [candidates, silenced.sum(), tokens.logps[silenced].exp().sum(), tokens.entropies[silenced].sum()]
+
+
+def describe_edit(
+    num_valid: float, num_candidates: float, num_silenced: float, sum_probs: float, sum_entropies: float
+) -> dict[str, float]:
+    """Metrics of an edit, from the sums of [`sum_edit`] over all processes."""
     metrics = {}
     if num_valid > 0:
         metrics["s2t/silenced_share"] = num_silenced / num_valid
-        metrics["s2t/candidate_share"] = len(all_entropies) / num_valid
-    if threshold.isfinite():
-        metrics["s2t/entropy_threshold"] = threshold.item()
+        metrics["s2t/candidate_share"] = num_candidates / num_valid
     if num_silenced > 0:
         metrics["s2t/silenced_prob"] = sum_probs / num_silenced
-        metrics["s2t/silenced_entropy"] = all_entropies[all_silenced].mean().item()
-    return Silenced(
-        keep_masks,
-        candidates,
-        num_valid - num_silenced,
-        num_valid,
-        quadrant_threshold(population, entropy_quantile).item(),
-        metrics,
-    )
-
-
-def quadrant_threshold(population: torch.Tensor, entropy_quantile: float) -> torch.Tensor:
-    """The entropy that parts high from low, in nats: the rule's own, or at q = 0 and 1, where it has none, the paper's."""
-    if population.numel() == 0:
-        return population.new_tensor(torch.inf)
-    return s2t.quantile(population, entropy_quantile if 0.0 < entropy_quantile < 1.0 else s2t.PAPER_QUANTILE)
-
-
-def loss_mask(inputs: dict[str, Any]) -> torch.Tensor:
-    """(B, T), 1 for the tokens that TRL's loss counts."""
-    return inputs["completion_mask"] * inputs.get("tool_mask", 1)
-
-
-def spread_advantages(inputs: dict[str, Any]) -> torch.Tensor:
-    """(B,) or (B, T), zero in groups whose rewards are all equal, where TRL's are rounding errors."""
-    advantages = inputs["advantages"]
-    if "has_spread" not in inputs:
-        return advantages
-    return advantages * inputs["has_spread"].view(-1, *[1] * (advantages.dim() - 1))
+        metrics["s2t/silenced_entropy"] = sum_entropies / num_silenced
+    return metrics

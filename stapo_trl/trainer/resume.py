@@ -9,12 +9,14 @@ import shutil
 import signal
 import warnings
 from pathlib import Path
+from typing import Any
 
 import torch
 from accelerate.utils import reduce, send_to_device
 from transformers import TrainerCallback
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from trl import GRPOTrainer
 
 from ..observe.files import list_checkpoints, read_state
 from .collectives import sum_over_processes
@@ -45,9 +47,9 @@ def last_complete_checkpoint(output_dir: str | Path) -> str | None:
     return next((str(folder) for folder in list_checkpoints(output_dir) if read_state(folder)), None)
 
 
-class ExactResume:
+class ExactResumeTrainer(GRPOTrainer):
     """
-    Mixin of [`~trl.GRPOTrainer`] that continues a run bit for bit where its checkpoint left it.
+    [`~trl.GRPOTrainer`] that continues a run bit for bit where its checkpoint left it.
 
     The rest of the generation batch, and what was measured since the last log, are saved per process beside its random
     state (`generation_0.pt`, some megabytes at most). With another number of processes, or other batch sizes, they are
@@ -101,32 +103,38 @@ class ExactResume:
                 for folder in list_checkpoints(run_dir):
                     if folder != own and read_state(folder) is None:
                         shutil.rmtree(folder, ignore_errors=True)
-        if self.token_log is not None:
-            self.token_log.write()
         try:
             super()._save_checkpoint(model, trial)
-        except Exception as error:  # which need not tell: a full disk is an "unexpected pos" to torch
+        except Exception as error:  # its message may not help: torch calls a full disk an "unexpected pos"
             free = shutil.disk_usage(self.args.output_dir).free // 2**20
             error.add_note(
                 f"The checkpoint of step {self.state.global_step} could not be saved ({free} MiB are free)."
             )
             raise
 
-    def _save_rng_state(self, output_dir: str) -> None:
-        super()._save_rng_state(output_dir)
+    def get_resume_state(self) -> dict[str, Any]:
+        """What this process needs to go on. Subclasses add what they count."""
         is_inside = self._step % (self.args.steps_per_generation * self.num_iterations) != 0
-        state = {
+        return {
             "layout": self._layout(),
             "step": self._step,
             "inputs": self._buffered_inputs if is_inside else None,
-            "silenced_token_ids": dict(self.silenced_token_ids),
-            "num_nonfinite_steps": self._num_nonfinite_steps,
             # Of the steps since the last log, which the next one averages
             "metrics": {name: [float(value) for value in values] for name, values in self._metrics["train"].items()},
             "loss": self._tr_loss,
             "last_logged": self._globalstep_last_logged,
         }
-        torch.save(state, self._generation_file(output_dir))
+
+    def set_resume_state(self, state: dict[str, Any]) -> None:
+        self._step = state["step"]
+        self._buffered_inputs = send_to_device(state["inputs"], self.accelerator.device)
+        self._metrics["train"].update(state["metrics"])
+        self._tr_loss = state["loss"].to(self.args.device)
+        self._globalstep_last_logged = state["last_logged"]
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        super()._save_rng_state(output_dir)
+        torch.save(self.get_resume_state(), self._generation_file(output_dir))
         self.accelerator.wait_for_everyone()  # the file that makes it complete follows
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
@@ -139,18 +147,12 @@ class ExactResume:
         fits = state is not None and state["layout"] == self._layout()
         # Generation is collective, so all processes draw anew, or none
         if sum_over_processes(self.accelerator, [float(fits)]) == [self.accelerator.num_processes]:
-            self._step = state["step"]
-            self._buffered_inputs = send_to_device(state["inputs"], self.accelerator.device)
-            self.silenced_token_ids.update(state["silenced_token_ids"])
-            self._num_nonfinite_steps = state["num_nonfinite_steps"]
-            self._metrics["train"].update(state["metrics"])
-            self._tr_loss = state["loss"].to(self.args.device)
-            self._globalstep_last_logged = state["last_logged"]
+            self.set_resume_state(state)
         elif self.is_world_process_zero():
             found = "no generation batch" if state is None else f"a generation batch of {state['layout']}"
             warnings.warn(
-                f"{checkpoint} holds {found}, and this run has {self._layout()}: it draws new completions, so it is "
-                "not the continuation that an uninterrupted run would have been."
+                f"{checkpoint} holds {found}, and this run has {self._layout()}: it draws new completions, so it does "
+                "not continue exactly as the uninterrupted run would have."
             )
 
     def _layout(self) -> dict[str, int]:

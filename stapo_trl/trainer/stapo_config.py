@@ -5,7 +5,10 @@ from dataclasses import dataclass, field
 from transformers import SchedulerType
 from trl import GRPOConfig
 
-from ..rules.s2t import PAPER_QUANTILE
+from ..rules.s2t import PAPER_PROB_THRESHOLD, PAPER_QUANTILE, POPULATIONS, S2T, SELECTIONS
+
+
+ON_NONFINITE = ("raise", "skip", "warn")
 
 
 @dataclass
@@ -27,7 +30,7 @@ class STAPOConfig(GRPOConfig):
             q: candidates (improbable tokens of correct responses) are silenced where their entropy is below this
             quantile. In [0, 1]. `1.0` silences every candidate (the paper's FullMask), `0.0` none.
         s2t_entropy_population (`str`, *optional*, defaults to `"candidates"`):
-            The tokens of the mini-batch over which the quantile is taken: `"candidates"` (fifth version of the paper)
+            The tokens of the optimizer step over which the quantile is taken: `"candidates"` (fifth version of the paper)
             or `"all"` response tokens (first versions, with q = 0.8 there). `"all"` scores every response before the
             update and not only the correct ones.
         s2t_selection (`str`, *optional*, defaults to `"low_entropy"`):
@@ -41,9 +44,9 @@ class STAPOConfig(GRPOConfig):
             probable alternatives of logged tokens. At least 0; `0` takes none.
         on_nonfinite (`str`, *optional*, defaults to `"raise"`):
             What happens to an optimizer step whose loss or gradient is not finite, which would destroy every weight:
-            `"raise"` stops the run before it, `"skip"` leaves the step out, so that weights and optimizer stay as they
-            are, `"warn"` takes it (DeepSpeed leaves a step without a finite gradient out by itself). Under fp16 an
-            infinite gradient does not count: the loss scaler leaves such steps out, as always.
+            `"raise"` stops the run before it, `"skip"` skips the step, so that weights and optimizer stay as they are,
+            `"warn"` takes it (DeepSpeed skips a step without a finite gradient by itself). Under fp16 an infinite
+            gradient does not count: the loss scaler skips such steps, as always.
 
     Raises:
         `ValueError`: if one of these fields lies outside its range.
@@ -71,7 +74,7 @@ class STAPOConfig(GRPOConfig):
         default="constant_with_warmup", metadata={"help": "Learning rate schedule. The paper's is constant."}
     )
     s2t_prob_threshold: float = field(
-        default=0.002,
+        default=PAPER_PROB_THRESHOLD,
         metadata={
             "help": "tau_p of the paper: only tokens whose probability is below it can be silenced. In [0, 1); 0.0 "
             "switches silencing off, which is GRPO exactly."
@@ -87,9 +90,9 @@ class STAPOConfig(GRPOConfig):
     s2t_entropy_population: str = field(
         default="candidates",
         metadata={
-            "help": "Tokens of the mini-batch over which the quantile is taken: 'candidates' (fifth version of the "
+            "help": "Tokens of the optimizer step over which the quantile is taken: 'candidates' (fifth version of the "
             "paper) or 'all' response tokens (first versions).",
-            "choices": ["candidates", "all"],
+            "choices": list(POPULATIONS),
         },
     )
     s2t_selection: str = field(
@@ -97,7 +100,7 @@ class STAPOConfig(GRPOConfig):
         metadata={
             "help": "Which candidates are silenced: 'low_entropy' (STAPO), or as many with 'high_entropy' or at "
             "'random' (the paper's ablations).",
-            "choices": ["low_entropy", "high_entropy", "random"],
+            "choices": list(SELECTIONS),
         },
     )
 
@@ -119,30 +122,22 @@ class STAPOConfig(GRPOConfig):
         default="raise",
         metadata={
             "help": "What happens to an optimizer step whose loss or gradient is not finite: 'raise' stops the run, "
-            "'skip' leaves the step out, 'warn' takes it.",
-            "choices": ["raise", "skip", "warn"],
+            "'skip' skips the step, 'warn' takes it.",
+            "choices": list(ON_NONFINITE),
         },
     )
 
     def __post_init__(self):
         # Before the parent's checks, which may fail on something else first
-        if not (isinstance(self.s2t_prob_threshold, (int, float)) and 0.0 <= self.s2t_prob_threshold < 1.0):
-            raise ValueError(
-                f"`s2t_prob_threshold` (tau_p) must be a number in [0, 1), got {self.s2t_prob_threshold!r}. The paper "
-                "uses 0.002; 0.0 switches silencing off."
-            )
-        if not (isinstance(self.s2t_entropy_quantile, (int, float)) and 0.0 <= self.s2t_entropy_quantile <= 1.0):
-            raise ValueError(
-                f"`s2t_entropy_quantile` (q) must be a number in [0, 1], got {self.s2t_entropy_quantile!r}. The paper "
-                "uses 0.75 (a share, not a percentage)."
-            )
+        try:
+            S2T(self.s2t_prob_threshold, self.s2t_entropy_quantile, self.s2t_entropy_population, self.s2t_selection)
+        except ValueError as error:
+            raise ValueError(str(error).replace("`", "`s2t_", 1)) from None
         if not (isinstance(self.token_stats_steps, int) and self.token_stats_steps >= 0):
             raise ValueError(
                 f"`token_stats_steps` must be a whole number of optimizer steps, got {self.token_stats_steps!r}. "
                 "0 takes no statistics."
             )
-        for name in ("s2t_entropy_population", "s2t_selection", "on_nonfinite"):
-            choices = self.__dataclass_fields__[name].metadata["choices"]
-            if getattr(self, name) not in choices:
-                raise ValueError(f"`{name}` must be one of {choices}, got {getattr(self, name)!r}.")
+        if self.on_nonfinite not in ON_NONFINITE:
+            raise ValueError(f"`on_nonfinite` must be one of {list(ON_NONFINITE)}, got {self.on_nonfinite!r}.")
         super().__post_init__()

@@ -134,11 +134,13 @@ def compare(repeats: int, num_micro: int, length: int, use_lora: bool, *setting)
     )
 
 
-def time_mask() -> None:
-    """Print the time of the whole mask for growing numbers of tokens, one in a thousand of them a candidate."""
+def time_rule() -> None:
+    """Print the time of the rule for growing numbers of tokens, one in a thousand of them a candidate."""
     import torch
 
-    from stapo_trl.rules.s2t import compute_keep_mask
+    from stapo_trl.rules.s2t import S2T
+    from stapo_trl.rules.tokens import gather_one
+    from stapo_trl.trainer.optimizer_step import flatten, lay_out
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     print(f"\n{'tokens':>13} {'population':<13} {'ms':>9}")
@@ -148,10 +150,14 @@ def time_mask() -> None:
             entropies = torch.rand(count // 1000, 1000, device=device)
             advantages = torch.randn(count // 1000, device=device)
             mask = torch.ones(count // 1000, 1000, device=device)
+            ids = torch.zeros(count // 1000, 1000, device=device, dtype=torch.long)
+            inputs = [{"completion_mask": mask, "completion_ids": ids, "advantages": advantages}]
+            rule = S2T(entropy_population=population)
             seconds = []
             for _ in range(3):
                 start = time.perf_counter()
-                compute_keep_mask(logps, entropies, advantages, mask, entropy_population=population)
+                tokens, places = flatten(inputs, [(logps, entropies)], 0, rule.positive_only)
+                lay_out(rule(tokens, gather_one), inputs, places)
                 if device == "cuda":
                     torch.cuda.synchronize()
                 seconds.append(time.perf_counter() - start)
@@ -189,7 +195,7 @@ def main() -> None:
         for use_lora in (False, True):
             for num_micro in arguments.micro_batches:
                 compare(arguments.repeats, num_micro, length, use_lora, generates, rows, arguments.steps)
-    time_mask()
+    time_rule()
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ def main() -> None:
 
     from stapo_trl import STAPOConfig, STAPOTrainer
     from stapo_trl.arithmetic.warm_start import build_tokenizer
+    from stapo_trl.observe.recorder import StepRecord
 
     class Clock(TrainerCallback):
         times = [time.perf_counter()]
@@ -77,17 +78,17 @@ def main() -> None:
         processing_class=build_tokenizer(),
         callbacks=[Clock()],
     )
-    seconds, rows, num_rows = [], trainer._recorder.rows, 0
+    seconds, rows, num_rows = [], StepRecord.rows, 0
 
-    def timed_rows():
+    def timed_rows(record):
         nonlocal num_rows
         start = time.perf_counter()
-        result = rows()
+        result = rows(record)
         seconds.append(time.perf_counter() - start)
         num_rows += len(result[0])
         return result
 
-    trainer._recorder.rows = timed_rows
+    StepRecord.rows = timed_rows
     trainer.train()
     steps = [after - before for before, after in zip(Clock.times, Clock.times[1:], strict=False)][1:]
     seconds = seconds[1:]

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from peft import LoraConfig
-from toys import SHAPES, TOY_PROB_THRESHOLD, record_silenced, weights
+from toys import SHAPES, TOY_PROB_THRESHOLD, find_silenced, record_steps, weights
 
 from stapo_trl.arithmetic.warm_start import build_model, build_tokenizer
 from stapo_trl.observe.dynamics import QUADRANTS
@@ -47,8 +47,9 @@ def test_logging_and_statistics_change_no_weight(make_trainer, tmp_path, shape, 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_silenced_token_is_logged_once(make_trainer, shape):
     trainer = make_trainer(**SHAPES[shape])
-    silenced = record_silenced(trainer)
+    steps = record_steps(trainer)
     log = train(trainer)
+    silenced = find_silenced(steps)
     tokenizer = build_tokenizer()
     expected = sorted(tokenizer.decode([completion[position]]) for _, completion, position in silenced)
     assert len(expected) > 4
@@ -61,10 +62,9 @@ def test_every_silenced_token_is_logged_once(make_trainer, shape):
 def test_a_row_holds_what_the_policy_gave_its_token(make_trainer):
     """Every number of every row against a plain forward of the same model on the text that the row names."""
     trainer = make_trainer(max_steps=1, learning_rate=0.0, token_stats_steps=1, temperature=0.7)
-    inputs, log_forward = [], trainer._log_forward
-    trainer._log_forward = lambda batch, *rest: (inputs.append(batch), log_forward(batch, *rest))
+    steps = record_steps(trainer)
     log = train(trainer)
-    (batch,) = inputs
+    (batch,) = steps[0][0]
     tokenizer, model = trainer.processing_class, trainer.model.eval()
     assert len(log) > 20 and log.silenced.any() and (~log.candidate).any() and (log.candidate & ~log.silenced).any()
     prompts = {row["problem_id"]: row["prompt"] for row in trainer.train_dataset}

@@ -1,168 +1,139 @@
-"""The mask as pure functions: numbers made by hand, and a slow float64 reference."""
+"""STAPO's rule: numbers made by hand, and a slow reference."""
 
 import math
 
-import numpy as np
 import pytest
 import torch
+from toys import reference_keep_mask
 
-from stapo_trl.rules import s2t
+from stapo_trl.rules.s2t import S2T, entropy_threshold
+from stapo_trl.rules.tokens import Tokens, gather_one
 
 
-def find(probs, entropies, advantages, mask, tau=0.002):
-    return s2t.find_candidates(
-        torch.tensor(probs).log(), torch.tensor(entropies), torch.tensor(advantages), torch.tensor(mask), tau
-    ).tolist()
+def apply(probs, entropies, advantages=None, keys=None, **settings):
+    """(candidates, silenced) of some tokens."""
+    probs, entropies = torch.tensor(probs, dtype=torch.float64), torch.tensor(entropies, dtype=torch.float64)
+    advantages = torch.ones_like(probs) if advantages is None else torch.tensor(advantages, dtype=torch.float64)
+    keys = torch.zeros_like(probs) if keys is None else torch.tensor(keys)
+    edit = S2T(**settings)(Tokens(probs.log(), entropies, advantages, probs.log(), keys), gather_one)
+    assert edit.advantages is None
+    return edit.candidates.tolist(), (~edit.keep).tolist()
 
 
 def test_candidates_are_improbable_tokens_of_correct_responses():
-    probs = [[0.001, 0.003], [0.001, 0.001]]
-    assert find(probs, [[1.0, 1.0]] * 2, [0.5, -0.5], [[1, 1]] * 2) == [[True, False], [False, False]]
+    candidates, silenced = apply([0.001, 0.003, 0.001, 0.001], [1.0] * 4, [0.5, 0.5, -0.5, 0.0], entropy_quantile=1.0)
+    assert candidates == silenced == [True, False, False, False]
 
 
 def test_a_token_at_the_probability_threshold_is_no_candidate():
-    logps = torch.tensor([[math.log(0.002), math.log(0.00199)]])
-    candidates = s2t.find_candidates(logps, torch.ones(1, 2), torch.ones(1), torch.ones(1, 2), 0.002)
-    assert candidates.tolist() == [[False, True]]
+    assert apply([0.002, 0.00199], [1.0, 1.0])[0] == [False, True]
 
 
-def test_zero_and_rounding_sized_advantages_are_not_positive():
-    probs = [[0.001]] * 4
-    assert find(probs, [[1.0]] * 4, [0.0, 1e-7, -1e-7, 1e-3], [[1]] * 4) == [[False], [False], [False], [True]]
-
-
-def test_padding_is_never_a_candidate_whatever_it_holds():
-    assert find([[0.001, 1e-30]], [[1.0, -1e9]], [1.0], [[1, 0]]) == [[True, False]]
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_nonfinite_logps_and_entropies_are_never_candidates(bad):
-    logps = torch.tensor([[bad, -9.0, -9.0]])
-    entropies = torch.tensor([[1.0, bad, 1.0]])
-    candidates = s2t.find_candidates(logps, entropies, torch.ones(1), torch.ones(1, 3), 0.002)
-    assert candidates.tolist() == [[False, False, True]]
-
-
-def test_advantages_may_be_given_for_each_token():
-    advantages = torch.tensor([[1.0, -1.0]])
-    candidates = s2t.find_candidates(torch.full((1, 2), -9.0), torch.ones(1, 2), advantages, torch.ones(1, 2), 0.002)
-    assert candidates.tolist() == [[True, False]]
-
-
-def test_half_and_single_precision_find_the_same_candidates():
-    logps = torch.tensor([[-5.0, -6.0, -7.0, -8.0]])  # the threshold, ln 0.002 = -6.21, lies well between
-    args = torch.tensor([[0.5, 0.25, 2.0, 0.125]]), torch.ones(1), torch.ones(1, 4), 0.002
-    single = s2t.find_candidates(logps, *args)
-    half = s2t.find_candidates(logps.bfloat16(), args[0].bfloat16(), *args[1:])
-    assert torch.equal(single, half) and single.tolist() == [[False, False, True, True]]
-
-
-@pytest.mark.parametrize("q", [0.0, 0.1, 0.5, 0.75, 0.8, 0.999, 1.0])
-@pytest.mark.parametrize("count", [1, 2, 3, 10, 1001])
-def test_quantile_equals_numpys(q, count):
-    values = torch.rand(count, dtype=torch.float64, generator=torch.Generator().manual_seed(count))
-    torch.testing.assert_close(s2t.quantile(values, q).item(), float(np.quantile(values.numpy(), q)))
-
-
-def test_quantile_takes_more_values_than_torchs_limit():
-    count = 2**24 + 3
-    values = torch.arange(count, dtype=torch.float32) / 2**24
-    with pytest.raises(RuntimeError, match="too large"):
-        torch.quantile(values, 0.75)
-    torch.testing.assert_close(s2t.quantile(values, 0.75).item(), 0.75 * (count - 1) / 2**24)
-
-
-def test_quantile_of_bfloat16_is_taken_in_float32():
-    assert s2t.quantile(torch.tensor([1.0, 2.0], dtype=torch.bfloat16), 0.3).dtype == torch.float32
-
-
-def test_quantile_of_nothing_is_refused():
-    with pytest.raises(ValueError, match="no values"):
-        s2t.quantile(torch.tensor([]), 0.5)
-
-
-def test_quantile_one_silences_every_candidate_and_zero_none():
-    entropies = torch.tensor([0.0, 1.0, 1.0, 5.0])
-    assert s2t.select_silenced(entropies, s2t.entropy_threshold(entropies, 1.0)).all()
-    assert not s2t.select_silenced(entropies, s2t.entropy_threshold(entropies, 0.0)).any()
-
-
-def test_without_any_token_there_is_nothing_to_silence():
-    threshold = s2t.entropy_threshold(torch.tensor([]), 0.75)
-    for selection in ("low_entropy", "high_entropy", "random"):
-        assert s2t.select_silenced(torch.tensor([]), threshold, selection, torch.tensor([])).tolist() == []
+def test_rounding_sized_advantages_are_not_positive():
+    assert apply([0.001] * 4, [1.0] * 4, [0.0, 1e-7, -1e-7, 1e-3])[0] == [False, False, False, True]
 
 
 def test_a_candidate_at_the_entropy_threshold_is_kept():
     # The median of 1, 2, 3 is 2 itself
-    entropies = torch.tensor([1.0, 2.0, 3.0])
-    assert s2t.select_silenced(entropies, s2t.entropy_threshold(entropies, 0.5)).tolist() == [True, False, False]
+    assert apply([0.001] * 3, [1.0, 2.0, 3.0], entropy_quantile=0.5)[1] == [True, False, False]
 
 
 def test_equal_entropies_silence_nothing():
-    entropies = torch.full((5,), 0.3)
-    assert not s2t.select_silenced(entropies, s2t.entropy_threshold(entropies, 0.75)).any()
+    assert not any(apply([0.001] * 5, [0.3] * 5)[1])
 
 
-@pytest.mark.parametrize("selection", ["high_entropy", "random"])
-def test_ablations_silence_as_many_as_the_method_also_with_ties(selection):
-    entropies = torch.tensor([0.1, 0.2, 0.2, 3.0, 3.0, 3.0, 3.0, 0.1])
-    threshold = torch.tensor(0.5)
-    silenced = s2t.select_silenced(entropies, threshold, selection, torch.tensor([0.5] * 8))
-    assert silenced.sum() == s2t.select_silenced(entropies, threshold).sum() == 4
-    if selection == "high_entropy":
-        assert silenced.tolist() == [False, False, False, True, True, True, True, False]
+def test_quantile_one_silences_every_candidate_and_zero_none():
+    entropies = [0.0, 1.0, 1.0, 5.0]
+    for selection in ("low_entropy", "high_entropy", "random"):
+        assert all(apply([0.001] * 4, entropies, entropy_quantile=1.0, selection=selection)[1])
+        assert not any(apply([0.001] * 4, entropies, entropy_quantile=0.0, selection=selection)[1])
+    assert entropy_threshold(torch.tensor(entropies), 1.0) == math.inf
 
 
-def test_an_unknown_selection_or_population_is_refused():
-    with pytest.raises(ValueError, match="selection"):
-        s2t.select_silenced(torch.tensor([1.0]), torch.tensor(2.0), "lowest")
-    with pytest.raises(ValueError, match="entropy_population"):
-        s2t.compute_keep_mask(*[torch.ones(1, 1)] * 4, entropy_population="everything")
+def test_without_any_token_there_is_nothing_to_silence():
+    for selection in ("low_entropy", "high_entropy", "random"):
+        assert apply([], [], selection=selection) == ([], [])
 
 
-def test_token_keys_are_uniform_and_depend_on_seed_and_prefix_only():
-    ids = torch.randint(0, 150_000, (64, 500), generator=torch.Generator().manual_seed(0))
-    keys = s2t.token_keys(ids, seed=3)
-    assert keys.min() >= 0 and keys.max() < 1
-    assert abs(keys.mean() - 0.5) < 0.01 and abs(keys.var() - 1 / 12) < 0.005  # 32,000 draws: 6 standard errors
-    torch.testing.assert_close(s2t.token_keys(ids[5:6, :100], seed=3), keys[5:6, :100], rtol=0, atol=0)
-    assert (s2t.token_keys(ids, seed=4) != keys).float().mean() > 0.99
+def test_the_older_population_is_every_token():
+    # The quantile of the candidates 0.2, 0.4 alone is 0.35; of all five tokens it is 0.4, at which the second is kept
+    probs, entropies = [0.001, 0.001, 0.5, 0.5, 0.5], [0.2, 0.4, 0.1, 0.3, 0.6]
+    assert apply(probs, entropies)[1] == [True, False, False, False, False]
+    assert apply(probs, entropies, entropy_population="all", entropy_quantile=0.8)[1][:2] == [True, True]  # 0.44
+    assert S2T().positive_only and not S2T(entropy_population="all").positive_only
 
 
-def reference_keep_mask(logps, entropies, advantages, mask, tau, q, population):
-    """The rule of the paper, one token at a time, in float64."""
-    tokens = [(i, t) for i in range(len(mask)) for t in range(len(mask[i])) if mask[i][t] == 1]
-    candidates = [(i, t) for i, t in tokens if advantages[i] > 0 and math.exp(logps[i][t]) < tau]
-    keep = [[True] * len(row) for row in mask]
-    if not candidates:
-        return keep
-    over = candidates if population == "candidates" else tokens
-    threshold = np.quantile([entropies[i][t] for i, t in over], q) if q < 1 else math.inf
-    for i, t in candidates:
-        if entropies[i][t] < threshold:
-            keep[i][t] = False
-    return keep
+def test_ablations_silence_as_many_as_the_method_also_with_ties():
+    # Below 0.2 + 0.75 * (3.0 - 0.2), the median of eight, lie four
+    entropies = [0.1, 0.2, 0.2, 3.0, 3.0, 3.0, 3.0, 0.1]
+    keys = [0.5] * 8
+    silenced = {
+        selection: apply([0.001] * 8, entropies, keys=keys, selection=selection, entropy_quantile=0.5)[1]
+        for selection in ("low_entropy", "high_entropy", "random")
+    }
+    assert [sum(mask) for mask in silenced.values()] == [4, 4, 4]
+    assert silenced["high_entropy"] == [False, False, False, True, True, True, True, False]
+    keys = [0.9, 0.1, 0.8, 0.2, 0.7, 0.3, 0.6, 0.4]
+    random = apply([0.001] * 8, entropies, keys=keys, selection="random", entropy_quantile=0.5)[1]
+    assert random == [False, True, False, True, False, True, False, True]
 
 
-@pytest.mark.parametrize("population", ["candidates", "all"])
-@pytest.mark.parametrize("q", [0.0, 0.3, 0.75, 1.0])
-@pytest.mark.parametrize("seed", range(5))
-def test_keep_mask_equals_a_slow_reference(population, q, seed):
-    generator = torch.Generator().manual_seed(seed)
-    logps = -8 * torch.rand(7, 11, dtype=torch.float64, generator=generator)
-    entropies = 3 * torch.rand(7, 11, dtype=torch.float64, generator=generator)
-    advantages = torch.randn(7, dtype=torch.float64, generator=generator)
-    mask = (torch.rand(7, 11, generator=generator) < 0.8).long()
-    keep = s2t.compute_keep_mask(logps, entropies, advantages, mask, 0.05, q, population)
-    expected = reference_keep_mask(
-        logps.tolist(), entropies.tolist(), advantages.tolist(), mask.tolist(), 0.05, q, population
-    )
-    assert keep.tolist() == expected
+def test_it_equals_a_slow_reference():
+    count = 0
+    for seed in range(5):
+        for q in (0.0, 0.3, 0.75, 1.0):
+            for population in ("candidates", "all"):
+                generator = torch.Generator().manual_seed(seed)
+                logps = -8 * torch.rand(1, 77, dtype=torch.float64, generator=generator)
+                entropies = 3 * torch.rand(1, 77, dtype=torch.float64, generator=generator)
+                advantages = torch.randn(1, 77, dtype=torch.float64, generator=generator)
+                mask = torch.ones(1, 77)
+                tokens = Tokens(logps[0], entropies[0], advantages[0], logps[0], torch.zeros(77))
+                keep = S2T(0.05, q, population)(tokens, gather_one).keep
+                expected = reference_keep_mask(logps, entropies, advantages, mask, 0.05, q, population)[0]
+                assert torch.equal(keep, expected), (seed, q, population)
+                count += int((~keep).sum())
+    assert count > 100
 
 
-def test_no_gradient_flows_through_the_mask():
-    logps = torch.full((1, 4), -9.0, requires_grad=True)
-    entropies = torch.tensor([[0.1, 0.2, 0.3, 0.4]], requires_grad=True)
-    keep = s2t.compute_keep_mask(logps, entropies, torch.ones(1), torch.ones(1, 4))
-    assert not keep.requires_grad and keep.tolist() == [[False, False, False, True]]
+def test_it_gathers_candidates_only_and_finds_its_own_among_those_of_all_processes():
+    others = torch.tensor([0.05, 0.06, 0.07])
+    gathered = []
+
+    def gather(values):
+        gathered.append(len(values))
+        return torch.cat([others, values]), slice(3, 3 + len(values))
+
+    logps = torch.tensor([0.001, 0.5, 0.001]).log()
+    tokens = Tokens(logps, torch.tensor([0.1, 0.1, 0.2]), torch.ones(3), logps, torch.zeros(3))
+    # 0.75 of the way through 0.05, 0.06, 0.07, 0.1, 0.2 is 0.1, which is kept; alone, the first would be silenced
+    assert S2T()(tokens, gather).keep.tolist() == [True, True, True]
+    assert S2T()(tokens, gather_one).keep.tolist() == [False, True, True]
+    assert gathered == [2]
+
+
+def test_the_quadrants_are_parted_by_its_thresholds_or_the_papers():
+    probs, entropies = torch.full((5,), 0.001), torch.tensor([0.0, 1.0, 2.0, 3.0, 4.0])
+    tokens = Tokens(probs.log(), entropies, torch.ones(5), probs.log(), torch.zeros(5))
+    found = {q: S2T(entropy_quantile=q)(tokens, gather_one) for q in (0.0, 0.5, 1.0)}
+    assert {q: edit.quadrants for q, edit in found.items()} == {
+        0.0: (0.002, 3.0),
+        0.5: (0.002, 2.0),
+        1.0: (0.002, 3.0),
+    }
+    assert {q: edit.metrics for q, edit in found.items()} == {0.0: {}, 0.5: {"s2t/entropy_threshold": 2.0}, 1.0: {}}
+    nothing = Tokens(*[torch.empty(0)] * 5)
+    assert S2T()(nothing, gather_one).quadrants is None
+
+
+def test_values_out_of_range_are_refused_by_name():
+    for name, value in [
+        ("prob_threshold", 1.0),
+        ("prob_threshold", -0.1),
+        ("prob_threshold", "0.002"),
+        ("entropy_quantile", 75),
+        ("entropy_population", "everything"),
+        ("selection", "lowest"),
+    ]:
+        with pytest.raises(ValueError, match=f"`{name}`.*got {value!r}"):
+            S2T(**{name: value})

@@ -9,11 +9,11 @@ import sys
 import pytest
 import torch
 from peft import LoraConfig
-from toys import make_inputs
+from toys import make_inputs, score
 from transformers import Trainer
 from trl import GRPOConfig, GRPOTrainer
 
-from stapo_trl.trainer import compat as _compat
+from stapo_trl.trainer import compat
 
 
 def source(name: str) -> str:
@@ -21,14 +21,14 @@ def source(name: str) -> str:
 
 
 def test_the_installed_trl_has_the_hooks():
-    _compat.check_base_trainer(GRPOTrainer)
+    compat.check_base_trainer(GRPOTrainer)
 
 
 def test_the_tested_window_is_the_one_of_the_package_metadata():
     from importlib.metadata import requires
 
     (trl,) = [line for line in requires("stapo-trl") if re.match(r"trl[<>=]", line)]
-    assert set(trl.removeprefix("trl").split(",")) == set(_compat.TESTED_TRL.split(","))
+    assert set(trl.removeprefix("trl").split(",")) == set(compat.TESTED_TRL.split(","))
 
 
 def test_a_missing_or_changed_hook_is_refused_by_name():
@@ -40,19 +40,19 @@ def test_a_missing_or_changed_hook_is_refused_by_name():
             pass
 
     with pytest.raises(RuntimeError, match=r"_prepare_inputs.*\['self', 'batch'\].*install trl>=1.16,<1.17"):
-        _compat.check_base_trainer(Changed)
+        compat.check_base_trainer(Changed)
     Renamed.compute_loss = lambda self: None
     with pytest.raises(RuntimeError, match="GRPOTrainer.*compute_loss"):
-        _compat.check_base_trainer(Renamed)
+        compat.check_base_trainer(Renamed)
 
 
 def test_unsloth_is_refused(monkeypatch):
     patched = type("GRPOTrainer", (GRPOTrainer,), {"__module__": "unsloth_compiled_cache.UnslothGRPOTrainer"})
     with pytest.raises(RuntimeError, match="Unsloth"):
-        _compat.check_base_trainer(patched)
+        compat.check_base_trainer(patched)
     monkeypatch.setitem(sys.modules, "unsloth", object())
     with pytest.raises(RuntimeError, match="Unsloth"):
-        _compat.check_base_trainer(GRPOTrainer)
+        compat.check_base_trainer(GRPOTrainer)
 
 
 def test_importing_the_package_imports_neither_torch_nor_trl():
@@ -116,8 +116,7 @@ def test_old_log_probs_are_handed_on_as_they_were_computed():
 
 def test_masked_positions_hold_zero(make_trainer):
     trainer, batch = make_trainer(), make_inputs(4, 6)
-    with torch.no_grad():
-        logps, entropies, _ = trainer._score_tokens(trainer.model, batch)
+    logps, entropies = score(trainer, batch)
     padding = batch["completion_mask"] == 0
     assert padding.any() and (logps[padding] == 0).all() and (entropies[padding] == 0).all()
     assert logps.dtype == entropies.dtype == torch.float32
@@ -127,8 +126,8 @@ def test_the_temperature_is_applied_to_log_probs_and_entropies(make_trainer):
     batch = make_inputs(4, 6)
     for temperature in (0.6, 1.0):
         trainer = make_trainer(temperature=temperature)
+        logps, entropies = score(trainer, batch)
         with torch.no_grad():
-            logps, entropies, _ = trainer._score_tokens(trainer.model, batch)
             ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
             mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], 1)
             logits = trainer.model(input_ids=ids, attention_mask=mask).logits[:, 2:-1] / temperature
@@ -143,11 +142,11 @@ def test_the_temperature_is_applied_to_log_probs_and_entropies(make_trainer):
 def test_a_package_that_was_upgraded_under_the_session_is_told(monkeypatch, name):
     monkeypatch.setattr(sys.modules[name], "__version__", "0.1")
     with pytest.warns(UserWarning, match=f"{name} 0.1 was imported before .* was installed: restart the session"):
-        _compat.check_environment(uses_peft=False)
+        compat.check_environment(uses_peft=False)
 
 
 def test_packages_of_this_session_raise_no_warning(recwarn):
-    _compat.check_environment(uses_peft=True)
+    compat.check_environment(uses_peft=True)
     assert not recwarn.list
 
 

@@ -74,7 +74,7 @@ def test_by_default_the_run_stops_before_the_weights_change(make_trainer, shape,
 def test_a_step_that_is_left_out_changes_neither_weights_nor_optimizer(make_trainer, shape, micro_batch, change):
     trainer = make_trainer(**SHAPES[shape] | ADAMW, on_nonfinite="skip")
     states = record_states(spoil(trainer, 2, change, micro_batch))
-    with pytest.warns(UserWarning, match="step 2 is not finite: the step is left out .1 so far"):
+    with pytest.warns(UserWarning, match="step 2 is not finite: the step is skipped .1 so far"):
         trainer.train()
     first, skipped, third = states
     torch.testing.assert_close(skipped, first, rtol=0, atol=0)
@@ -87,7 +87,7 @@ def test_a_step_that_is_left_out_changes_neither_weights_nor_optimizer(make_trai
 def test_a_gradient_that_is_not_finite_is_left_out_though_the_loss_is_finite(make_trainer, max_grad_norm):
     trainer = make_trainer(**ADAMW, on_nonfinite="skip", max_grad_norm=max_grad_norm)
     states = record_states(spoil(trainer, 2, spoil_gradient))
-    with pytest.warns(UserWarning, match="The gradient of step 2 is not finite: the step is left out"):
+    with pytest.warns(UserWarning, match="The gradient of step 2 is not finite: the step is skipped"):
         trainer.train()
     torch.testing.assert_close(states[1], states[0], rtol=0, atol=0)
 
@@ -145,7 +145,7 @@ def test_the_loss_scaler_takes_a_step_without_gradients(make_trainer, max_grad_n
     trainer = make_trainer(**ADAMW, fp16=True, on_nonfinite="skip", max_grad_norm=max_grad_norm)
     trainer.accelerator.scaler, trainer.accelerator.native_amp = torch.amp.GradScaler("cpu"), True
     states = record_states(spoil(trainer, 2, NOT_FINITE["infinity with a finite gradient"]))
-    with pytest.warns(UserWarning, match="The loss of step 2 is not finite: the step is left out"):
+    with pytest.warns(UserWarning, match="The loss of step 2 is not finite: the step is skipped"):
         trainer.train()
     torch.testing.assert_close(states[1], states[0], rtol=0, atol=0)
     assert any((states[2][0][name] != value).any() for name, value in states[1][0].items())

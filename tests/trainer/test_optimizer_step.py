@@ -1,16 +1,27 @@
-"""The mini-batch is the optimizer step: one mask for all its micro-batches, at the price of few forward passes."""
+"""One edit for all micro-batches of an optimizer step, at the price of few forward passes."""
 
+import copy
 import functools
-import itertools
+from collections import Counter
+from dataclasses import dataclass
 
 import pytest
 import torch
-from peft import LoraConfig
-from toys import SHAPES, record_silenced, weights
+from peft import IA3Config, LoHaConfig, LoKrConfig, LoraConfig, OFTConfig
+from toys import SHAPES, content_reward, find_silenced, record_steps, reference_keep_mask, score, weights
+from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
+from trl.trainer.utils import add_fused_lm_head
 
-from stapo_trl import STAPOTrainer
+from stapo_trl import STAPOConfig, STAPOTrainer
 from stapo_trl.arithmetic.problems import load_arithmetic
+from stapo_trl.arithmetic.warm_start import build_model
+from stapo_trl.rules.tokens import Edit
+
+
+def train(trainer):
+    trainer.train()
+    return trainer
 
 
 def record_forwards(trainer) -> list[tuple[bool, int]]:
@@ -49,9 +60,9 @@ def test_cutting_a_batch_differently_gives_the_same_tokens_and_the_same_update(m
             learning_rate=0.1,
             optim="sgd",
         )
-        silenced = record_silenced(trainer)
+        steps = record_steps(trainer)
         trainer.train()
-        results.append((sorted(silenced), weights(trainer)))
+        results.append((sorted(find_silenced(steps)), weights(trainer)))
     assert len(results[0][0]) > 2
     for silenced, weight in results[1:]:
         assert silenced == results[0][0]
@@ -61,27 +72,27 @@ def test_cutting_a_batch_differently_gives_the_same_tokens_and_the_same_update(m
 def test_a_micro_batch_of_one_response_silences_what_the_whole_batch_does(make_trainer):
     # A quantile over each micro-batch alone would never silence a single candidate
     trainer = make_trainer(per_device_train_batch_size=1, gradient_accumulation_steps=8)
-    silenced = record_silenced(trainer)
+    steps = record_steps(trainer)
     trainer.train()
-    assert silenced
+    assert find_silenced(steps)
 
 
-# ---- Windows of every shape -----------------------------------------------------------------------------------------
+# ---- Optimizer steps of every shape ---------------------------------------------------------------------------------
 
 
-WINDOWS = {
+STEPS = {
     "spans two generations": {"gradient_accumulation_steps": 4, "steps_per_generation": 2},
     "not aligned with generations": {"gradient_accumulation_steps": 4, "steps_per_generation": 6},
     "two iterations": {"gradient_accumulation_steps": 2, "steps_per_generation": 4, "num_iterations": 2},
     "the same micro-batch twice": {"gradient_accumulation_steps": 4, "steps_per_generation": 2, "num_iterations": 2},
-    "short last window": {"gradient_accumulation_steps": 3, "steps_per_generation": 2, "num_train_epochs": 1},
+    "short last step": {"gradient_accumulation_steps": 3, "steps_per_generation": 2, "num_train_epochs": 1},
 }
 
 
-@pytest.mark.parametrize("shape", WINDOWS)
-def test_a_window_is_every_micro_batch_of_its_step_in_order(make_trainer, shape):
-    settings = {"per_device_train_batch_size": 4, "max_steps": 4, **WINDOWS[shape]}
-    if shape == "short last window":
+@pytest.mark.parametrize("shape", STEPS)
+def test_a_step_has_every_micro_batch_of_grpos_in_order(make_trainer, shape):
+    settings = {"per_device_train_batch_size": 4, "max_steps": 4, **STEPS[shape]}
+    if shape == "short last step":
         settings |= {"max_steps": -1, "train_dataset": load_arithmetic("train", 4, num_terms=3)}
     # What GRPO does with the same data, micro-batch after micro-batch
     grpo = make_trainer(GRPOTrainer, GRPOConfig, **settings)
@@ -89,27 +100,14 @@ def test_a_window_is_every_micro_batch_of_its_step_in_order(make_trainer, shape)
     grpo.train()
 
     stapo = make_trainer(s2t_entropy_quantile=0.0, **settings)
-    windows, silence = [], stapo._silence
-
-    def recorded(inputs, scores):
-        windows.append(len(inputs))
-        return silence(inputs, scores)
-
-    ends, log_forward = [], stapo._log_forward
-
-    def recorded_end(inputs, logps, entropies, sums_sq, is_last):
-        ends.append(is_last)
-        log_forward(inputs, logps, entropies, sums_sq, is_last)
-
-    stapo._silence, stapo._log_forward = recorded, recorded_end
-    found = record_losses(stapo)
+    steps, found = record_steps(stapo), record_losses(stapo)
     stapo.train()
 
     assert found == expected
-    assert sum(windows) == len(expected) and len(windows) == stapo.state.global_step
-    assert [index + 1 for index, end in enumerate(ends) if end] == list(itertools.accumulate(windows))
-    if shape == "short last window":
-        assert windows == [3, 1]
+    assert [len(step.record.seen) for _, _, step in steps] == [len(inputs) for inputs, _, _ in steps]
+    assert [len(inputs) for inputs, _, _ in steps] == list(Counter(number for number, _ in expected).values())
+    if shape == "short last step":
+        assert [len(inputs) for inputs, _, _ in steps] == [3, 1]
     torch.testing.assert_close(weights(stapo), weights(grpo), rtol=0, atol=0)
 
 
@@ -132,25 +130,21 @@ def test_every_iteration_is_scored_again_because_the_policy_has_moved(make_train
     assert thresholds[0] != thresholds[1]
 
 
-def test_the_mask_of_a_window_is_that_of_its_losss_forward(make_trainer):
-    """The scores that made the mask are the numbers the loss sees, for the responses that can hold candidates."""
+def largest_difference(steps, only_positive=True) -> float:
+    """Between the scores that made the edit and those of the loss's forward."""
+    differences = [0.0]
+    for inputs, scores, step in steps:
+        for batch, scored, seen in zip(inputs, scores, step.record.seen, strict=True):
+            rows = batch["advantages"] > 0 if only_positive else slice(None)
+            differences += [(a[rows] - b[rows]).abs().sum().item() for a, b in zip(scored, seen[:2], strict=True)]
+    return max(differences)
+
+
+def test_the_scores_of_a_step_are_those_of_its_losss_forward(make_trainer):
     trainer = make_trainer(**SHAPES["accumulation"], max_completion_length=20)
-    scored, silence, log_forward = [], trainer._silence, trainer._log_forward
-    differences = []
-
-    def record_scores(inputs, scores):
-        scored.extend((batch["advantages"] > 0, *pair) for batch, pair in zip(inputs, scores, strict=True))
-        return silence(inputs, scores)
-
-    def compare(inputs, logps, entropies, sums_sq, is_last):
-        positive, scored_logps, scored_entropies = scored.pop(0)
-        differences.append((scored_logps - logps)[positive].abs().sum().item())
-        differences.append((scored_entropies - entropies)[positive].abs().sum().item())
-        log_forward(inputs, logps, entropies, sums_sq, is_last)
-
-    trainer._silence, trainer._log_forward = record_scores, compare
+    steps = record_steps(trainer)
     trainer.train()
-    assert len(differences) == 16 and max(differences) < 1e-4
+    assert len(steps) == 2 and largest_difference(steps) < 1e-4
 
 
 # ---- Forward passes -------------------------------------------------------------------------------------------------
@@ -167,16 +161,9 @@ def test_one_micro_batch_costs_no_forward_more_than_grpo(make_trainer):
 
 def test_several_micro_batches_cost_one_more_forward_each_over_positive_responses_only(make_trainer):
     trainer = make_trainer(per_device_train_batch_size=4, gradient_accumulation_steps=4)
-    positive, prepare = [], trainer._prepare_window
-
-    def recorded(micro_batches):
-        window = prepare(micro_batches)
-        positive.extend(int((batch["advantages"] > 0).sum()) for batch in window)
-        return window
-
-    trainer._prepare_window = recorded
-    forwards = record_forwards(trainer)
+    steps, forwards = record_steps(trainer), record_forwards(trainer)
     trainer.train()
+    positive = [int((batch["advantages"] > 0).sum()) for inputs, _, _ in steps for batch in inputs]
     assert [rows for grad, rows in forwards if grad] == [4] * 8
     assert [rows for grad, rows in forwards if not grad] == [rows for rows in positive if rows > 0]
     assert 0 < sum(positive) < 2 * 4 * 4
@@ -204,7 +191,7 @@ def test_old_log_probs_of_the_same_policy_are_not_computed_twice(make_trainer):
         trainer.train()
         counts[type(trainer)] = forwards
     grpo, stapo = counts[GRPOTrainer], counts[STAPOTrainer]
-    # Four no-grad forwards of TRL's for the whole generation; the first step's window is scored by them
+    # Four no-grad forwards of TRL's for the whole generation; the first optimizer step is scored by them
     assert grpo == [(False, 4)] * 4 + [(True, 4)] * 4
     assert stapo[:6] == grpo[:6]
     assert len(stapo) <= len(grpo) + 2 and all(rows < 4 for grad, rows in stapo[6:] if not grad)
@@ -218,12 +205,13 @@ def test_entropies_of_old_log_probs_give_the_same_mask_as_a_new_forward(make_tra
         if not reuse:
             generate = functools.partial(GRPOTrainer._generate_and_score_completions, trainer)
             trainer._generate_and_score_completions = generate
-        results.append(record_silenced(trainer))
+        steps = record_steps(trainer)
         trainer.train()
+        results.append(find_silenced(steps))
     assert results[0] and results[0] == results[1]
 
 
-# ---- Dropout --------------------------------------------------------------------------------------------------------
+# ---- Random numbers -------------------------------------------------------------------------------------------------
 
 
 def test_dropout_is_scored_with_the_masks_that_the_loss_sees(make_trainer):
@@ -231,35 +219,42 @@ def test_dropout_is_scored_with_the_masks_that_the_loss_sees(make_trainer):
         target_modules=["q_proj", "v_proj", "o_proj"], r=8, lora_dropout=0.5, init_lora_weights=False
     )
     trainer = make_trainer(**SHAPES["accumulation"], peft_config=peft_config)
-    scores, silence, log_forward, differences = [], trainer._silence, trainer._log_forward, []
-
-    def record_scores(inputs, window_scores):
-        scores.extend(window_scores)
-        return silence(inputs, window_scores)
-
-    def compare(inputs, logps, entropies, sums_sq, is_last):
-        expected = scores.pop(0)
-        differences.append(max((expected[0] - logps).abs().max().item(), (expected[1] - entropies).abs().max().item()))
-        log_forward(inputs, logps, entropies, sums_sq, is_last)
-
-    trainer._silence, trainer._log_forward = record_scores, compare
-    forwards = record_forwards(trainer)
+    steps, forwards = record_steps(trainer), record_forwards(trainer)
     trainer.train()
-    assert len(differences) == 8 and max(differences) == 0.0
-    assert [rows for _, rows in forwards] == [2] * 16
-    # It is dropout that was replayed: two scores of one micro-batch differ otherwise
-    batch = trainer._prepare_window([next(iter(trainer.get_train_dataloader()))] * 4)[0]
-    first, second = (trainer._score_tokens(trainer.model, batch)[0] for _ in range(2))
+    assert len(steps) == 2 and largest_difference(steps, only_positive=False) == 0.0
+    # One pass over the positive rows of a step shows that the policy draws
+    assert [rows for grad, rows in forwards if grad] == [2] * 8
+    assert [rows for grad, rows in forwards if not grad].count(2) >= 8
+    # It is the loss's dropout: two scores of one micro-batch differ otherwise
+    first, second = (score(trainer, steps[0][0][0])[0] for _ in range(2))
     assert (first != second).any()
 
 
-def test_dropout_with_nothing_silenced_is_grpo_bit_for_bit(make_trainer):
-    settings = SHAPES["accumulation"] | {"peft_config": LoraConfig(target_modules=["q_proj"], lora_dropout=0.5)}
-    stapo = make_trainer(s2t_entropy_quantile=0.0, **settings)
-    stapo.train()
-    grpo = make_trainer(GRPOTrainer, GRPOConfig, **settings)
-    grpo.train()
-    torch.testing.assert_close(weights(stapo), weights(grpo), rtol=0, atol=0)
+PROJECTIONS = ["q_proj", "k_proj", "v_proj", "o_proj"]  # with one alone, module dropout may leave nothing to train
+ADAPTERS = {
+    "LoRA with dropout": LoraConfig(target_modules=PROJECTIONS, lora_dropout=0.5),
+    "DoRA": LoraConfig(target_modules=PROJECTIONS, lora_dropout=0.5, use_dora=True),
+    "LoHa": LoHaConfig(target_modules=PROJECTIONS, rank_dropout=0.5, module_dropout=0.2, init_weights=False),
+    "LoKr": LoKrConfig(target_modules=PROJECTIONS, rank_dropout=0.5, module_dropout=0.2, init_weights=False),
+    "OFT": OFTConfig(target_modules=PROJECTIONS, oft_block_size=4, module_dropout=0.2),
+    "IA3": IA3Config(target_modules=PROJECTIONS, feedforward_modules=[]),
+    "modules to save": LoraConfig(target_modules=PROJECTIONS, modules_to_save=["embed_tokens"]),
+}
+
+
+def test_every_adapter_with_nothing_silenced_is_grpo_bit_for_bit(make_trainer):
+    failures = []
+    for name, peft_config in ADAPTERS.items():
+        found = []
+        for classes in ((STAPOTrainer, STAPOConfig), (GRPOTrainer, GRPOConfig)):
+            own = {"s2t_entropy_quantile": 0.0} if classes[0] is STAPOTrainer else {}
+            trainer = make_trainer(*classes, **SHAPES["accumulation"], peft_config=copy.deepcopy(peft_config), **own)
+            trainer.train()
+            found.append((weights(trainer), torch.get_rng_state()))
+        same = all(torch.equal(value, found[1][0][key]) for key, value in found[0][0].items())
+        if not (same and torch.equal(found[0][1], found[1][1])):
+            failures.append(name)
+    assert not failures
 
 
 @pytest.mark.parametrize("use_reentrant", [False, True])
@@ -276,7 +271,10 @@ def test_lora_with_gradient_checkpointing_trains(make_trainer, use_reentrant):
     assert trainer.model.is_gradient_checkpointing
 
 
-def test_interrupted_window_does_not_leak_into_the_next_run(make_trainer):
+# ---- What no run leaves to the next -----------------------------------------------------------------------------------
+
+
+def test_an_interrupted_step_does_not_leak_into_the_next_run(make_trainer):
     trainer = make_trainer(**SHAPES["accumulation"])
     compute_loss, calls = trainer._compute_loss, []
 
@@ -289,7 +287,171 @@ def test_interrupted_window_does_not_leak_into_the_next_run(make_trainer):
     trainer._compute_loss = interrupted
     with pytest.raises(KeyboardInterrupt):
         trainer.train()
-    assert len(trainer._window) == 2
     trainer._step, trainer._buffered_inputs = 0, None
+    steps = record_steps(trainer)
     trainer.train()
-    assert trainer.state.global_step == 2 and len(trainer._window) == 0
+    assert trainer.state.global_step == 2 and [len(step.record.seen) for _, _, step in steps] == [4, 4]
+
+
+def test_a_second_and_third_run_are_scored_by_their_own_policy(make_trainer):
+    # The first step of the second run takes the second half of the last generation of the first
+    trainer = make_trainer(
+        per_device_train_batch_size=4,
+        gradient_accumulation_steps=2,
+        steps_per_generation=4,
+        max_steps=1,
+        learning_rate=0.05,
+    )
+    for _ in range(3):
+        steps = record_steps(trainer)
+        trainer.train()
+        inputs, _, step = steps[-1]
+        assert largest_difference(steps[-1:]) < 1e-4
+        logps, entropies = (torch.cat(values) for values in list(zip(*step.record.seen, strict=True))[:2])
+        advantages, mask = (torch.cat([batch[name] for batch in inputs]) for name in ("advantages", "completion_mask"))
+        expected = reference_keep_mask(logps, entropies, advantages, mask)
+        assert torch.equal(torch.cat(step.edit.keep_masks), expected)
+
+
+@pytest.mark.parametrize("event", ["on_step_begin", "on_substep_end", "on_pre_optimizer_step", "on_step_end"])
+def test_evaluation_at_any_moment_of_a_step_is_harmless(make_trainer, event):
+    class Evaluates(TrainerCallback):
+        pass
+
+    def evaluate(self, args, state, control, **kwargs):
+        trainer.evaluate()
+
+    setattr(Evaluates, event, evaluate)
+    trainer = make_trainer(
+        **SHAPES["accumulation"],
+        eval_dataset=load_arithmetic("validation", 2, num_terms=3),
+        per_device_eval_batch_size=8,
+        callbacks=[Evaluates()],
+    )
+    steps = record_steps(trainer)
+    trainer.train()
+    trained = [step for step in steps if len(step[0]) == 4]
+    assert len(trained) == 2 < len(steps)
+    assert all(len(step.record.seen) == 4 for _, _, step in trained) and largest_difference(trained) < 1e-4
+
+
+# ---- Who asks for what forward ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", ["one micro-batch", "accumulation"])
+@pytest.mark.parametrize("teacher_first", [True, False])
+def test_a_subclass_that_scores_a_teacher_gets_the_teachers_numbers(make_trainer, shape, teacher_first):
+    sums = []
+    for base, config_class in ((STAPOTrainer, STAPOConfig), (GRPOTrainer, GRPOConfig)):
+
+        class Distilled(base):
+            seen, teacher = [], build_model(seed=7)
+
+            def _compute_loss(self, model, inputs):
+                ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
+                mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
+                question = (ids, mask, inputs["completion_ids"].size(1))
+                if teacher_first:
+                    self.seen.append(self._get_per_token_logps_and_entropies(self.teacher, *question)[0].sum().item())
+                loss = super()._compute_loss(model, inputs)
+                if not teacher_first:
+                    self.seen.append(self._get_per_token_logps_and_entropies(self.teacher, *question)[0].sum().item())
+                # The policy is the same model, but not asked by the loss any more
+                again = self._get_per_token_logps_and_entropies(model, *question)[0]
+                return loss + 0 * again.sum()
+
+        own = {"s2t_entropy_quantile": 0.0} if base is STAPOTrainer else {}
+        trainer = make_trainer(Distilled, config_class, **SHAPES[shape], **own)
+        add_fused_lm_head(trainer.teacher, trainer.temperature, outputs=("log_probs", "entropy"))
+        trainer.train()
+        sums.append(trainer.seen)
+    assert sums[0] == sums[1]
+
+
+# ---- Rules that change advantages -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Doubled:
+    """Doubles the advantage of every token, or keeps all as they are."""
+
+    factor: float = 2.0
+    positive_only: bool = False
+
+    def __call__(self, tokens, gather):
+        return Edit(advantages=self.factor * tokens.advantages)
+
+
+SHAPES_OF_RULES = SHAPES | {"two iterations of one micro-batch": {"num_iterations": 2, "max_steps": 4}}
+
+
+@pytest.mark.parametrize("shape", SHAPES_OF_RULES)
+def test_new_advantages_act_once_in_every_step(make_trainer, shape):
+    def double(completions, **kwargs):
+        return [2 * reward for reward in content_reward(completions)]
+
+    settings = SHAPES_OF_RULES[shape] | {"scale_rewards": "none", "optim": "sgd", "learning_rate": 0.1}
+    doubled = train(make_trainer(token_rule=Doubled(), **settings))
+    grpo = train(make_trainer(GRPOTrainer, GRPOConfig, reward_funcs=double, **settings))
+    plain = train(make_trainer(GRPOTrainer, GRPOConfig, **settings))
+    torch.testing.assert_close(weights(doubled), weights(grpo))
+    assert any((weights(plain)[name] != value).any() for name, value in weights(grpo).items())
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_rule_that_changes_nothing_is_grpo_bit_for_bit(make_trainer, shape):
+    class Nothing:
+        positive_only = True
+
+        def __call__(self, tokens, gather):
+            return Edit()
+
+    for rule in (Nothing(), Doubled(factor=1.0)):
+        found = train(make_trainer(token_rule=rule, **SHAPES[shape]))
+        grpo = train(make_trainer(GRPOTrainer, GRPOConfig, **SHAPES[shape]))
+        torch.testing.assert_close(weights(found), weights(grpo), rtol=0, atol=0)
+
+
+def test_a_rule_whose_answer_does_not_fit_is_refused_by_name(make_trainer):
+    failures = []
+    for answer in (
+        {"keep": lambda tokens: torch.ones(3, dtype=torch.bool)},
+        {"keep": lambda tokens: torch.ones_like(tokens.logps)},
+        {"advantages": lambda tokens: tokens.logps < 0},
+    ):
+        ((name, make),) = answer.items()
+
+        class Wrong:
+            positive_only = False
+
+            def __call__(self, tokens, gather, name=name, make=make):
+                return Edit(**{name: make(tokens)})
+
+        with pytest.raises(ValueError) as caught:
+            make_trainer(token_rule=Wrong()).train()
+        if f"`{name}` for each of the" not in str(caught.value):
+            failures.append(str(caught.value))
+    assert not failures
+
+
+def test_a_rule_with_memory_is_resumed_with_it(make_trainer, tmp_path):
+    class Counting:
+        positive_only = True
+
+        def __init__(self):
+            self.calls = 0
+
+        def __call__(self, tokens, gather):
+            self.calls += 1
+            return Edit()
+
+        def state_dict(self):
+            return {"calls": self.calls}
+
+        def load_state_dict(self, state):
+            self.calls = state["calls"]
+
+    make_trainer(token_rule=Counting(), max_steps=2, save_strategy="steps", save_steps=2).train()
+    resumed = make_trainer(token_rule=Counting(), max_steps=3)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-2"))
+    assert resumed.token_rule.calls == 3

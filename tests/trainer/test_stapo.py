@@ -6,13 +6,24 @@ import pytest
 import torch
 from datasets import Dataset
 from peft import LoraConfig
-from toys import SHAPES, TOY_PROB_THRESHOLD, content_reward, make_inputs, record_silenced, run_window, weights
+from toys import (
+    SHAPES,
+    TOY_PROB_THRESHOLD,
+    content_reward,
+    find_silenced,
+    make_inputs,
+    record_steps,
+    run_step,
+    score,
+    weights,
+)
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM, set_seed
 from trl import GRPOConfig, GRPOTrainer
 
 from stapo_trl import STAPOConfig, STAPOTrainer
 from stapo_trl.arithmetic.problems import load_arithmetic
 from stapo_trl.arithmetic.warm_start import VOCABULARY
+from stapo_trl.rules.s2t import S2T
 
 
 LOSS_TYPES = ["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"]
@@ -77,7 +88,7 @@ def plain_forward(self, model, input_ids, attention_mask, logits_to_keep, *args,
 
 def reference_loss(trainer, micro_batches, tau, q, divisor):
     """
-    J of shared method, one token at a time: clipped ratio times advantage over the kept tokens, for every loss type
+    The paper's objective J, one token at a time: clipped ratio times advantage over the kept tokens, for every loss type
     that masks tokens. `divisor(kept, valid)` is the token normaliser of dapo.
     """
     config, tokens = trainer.args, []
@@ -158,7 +169,7 @@ def test_gradient_equals_the_papers_objective(
     for batch in micro_batches:
         batch["num_items_in_batch"] = generated
 
-    losses = run_window(trainer, monkeypatch, micro_batches)
+    losses = run_step(trainer, monkeypatch, micro_batches)
     gradients = {name: parameter.grad.clone() for name, parameter in trainer.model.named_parameters()}
     trainer.model.zero_grad()
 
@@ -177,13 +188,13 @@ def test_gradient_equals_the_papers_objective(
         torch.testing.assert_close(gradients[name], parameter.grad, rtol=1e-9, atol=1e-12)
 
 
-# ---- Windows that hold little ---------------------------------------------------------------------------------------
+# ---- Steps that hold little -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("num_micro", [1, 2])
 @pytest.mark.parametrize("loss_type", LOSS_TYPES)
 @pytest.mark.parametrize("case", ["no candidate", "all silenced", "all padding"])
-def test_degenerate_windows_give_finite_connected_losses(make_trainer, monkeypatch, case, loss_type, num_micro):
+def test_degenerate_steps_give_finite_connected_losses(make_trainer, monkeypatch, case, loss_type, num_micro):
     trainer = make_trainer(
         loss_type=loss_type,
         per_device_train_batch_size=4,
@@ -197,7 +208,7 @@ def test_degenerate_windows_give_finite_connected_losses(make_trainer, monkeypat
         if case == "all padding":
             batch["completion_mask"] = torch.zeros_like(batch["completion_mask"])
             batch["num_items_in_batch"] = torch.tensor(0)
-    losses = run_window(trainer, monkeypatch, micro_batches)
+    losses = run_step(trainer, monkeypatch, micro_batches)
     gradients = [p.grad for p in trainer.model.parameters()]
     assert all(loss.isfinite() for loss in losses)
     assert all(gradient is not None and gradient.isfinite().all() for gradient in gradients)
@@ -218,8 +229,9 @@ def test_abstained_rewards_hold_no_candidates(make_trainer):
 def test_truncated_completions_are_never_silenced(make_trainer):
     # An untrained policy ends one completion in several; the others are cut off and leave the loss altogether
     trainer = make_trainer(mask_truncated_completions=True, s2t_prob_threshold=0.999, s2t_entropy_quantile=1.0)
-    silenced = record_silenced(trainer)
+    steps = record_steps(trainer)
     trainer.train()
+    silenced = find_silenced(steps)
     assert silenced
     assert all(trainer.processing_class.eos_token_id in completion for _, completion, _ in silenced)
 
@@ -257,7 +269,7 @@ def test_nonfinite_entropies_are_counted_and_not_silenced(make_trainer, monkeypa
     monkeypatch.setattr(GRPOTrainer, "_get_per_token_logps_and_entropies", broken_forward)
     batch = make_inputs(4, 6)
     batch["advantages"] = torch.ones(4)
-    run_window(trainer, monkeypatch, [batch])
+    run_step(trainer, monkeypatch, [batch])
     metrics, valid = trainer._metrics["train"], int(batch["completion_mask"].sum())
     assert metrics["s2t/nonfinite"] == [1]
     assert metrics["s2t/silenced_share"] == [(valid - 1) / valid]
@@ -268,14 +280,13 @@ def test_nonfinite_entropies_are_counted_and_not_silenced(make_trainer, monkeypa
 
 
 @pytest.mark.parametrize("num_micro", [1, 2])
-def test_metrics_describe_the_window(make_trainer, monkeypatch, num_micro):
+def test_metrics_describe_the_optimizer_step(make_trainer, monkeypatch, num_micro):
     trainer = make_trainer(per_device_train_batch_size=4, gradient_accumulation_steps=num_micro, token_stats_steps=0)
     micro_batches = [make_inputs(4, 6, seed) for seed in range(num_micro)]
     for batch in micro_batches:
         batch["num_items_in_batch"] = sum(b["completion_mask"].sum() for b in micro_batches)
-    with torch.no_grad():
-        scores = [trainer._score_tokens(trainer.model, batch)[:2] for batch in micro_batches]
-    run_window(trainer, monkeypatch, micro_batches)
+    scores = [score(trainer, batch) for batch in micro_batches]
+    run_step(trainer, monkeypatch, micro_batches)
 
     probs, entropies, masks, advantages = [], [], [], []
     for (logps, entropy), batch in zip(scores, micro_batches, strict=True):
@@ -305,14 +316,15 @@ def test_metrics_describe_the_window(make_trainer, monkeypatch, num_micro):
 
 def test_own_entropy_covers_the_silenced_tokens_that_trls_leaves_out(make_trainer, monkeypatch):
     trainer = make_trainer(per_device_train_batch_size=4, s2t_entropy_quantile=1.0)
-    run_window(trainer, monkeypatch, [make_inputs(4, 6)])
+    run_step(trainer, monkeypatch, [make_inputs(4, 6)])
     assert trainer._metrics["train"]["s2t/entropy"] != trainer._metrics["train"]["entropy"]
 
 
 def test_silenced_tokens_are_counted_by_id(make_trainer):
     trainer = make_trainer(**SHAPES["accumulation"])
-    silenced = record_silenced(trainer)
+    steps = record_steps(trainer)
     trainer.train()
+    silenced = find_silenced(steps)
     ids = [completion[position] for _, completion, position in silenced]
     assert ids and trainer.silenced_token_ids == {token: ids.count(token) for token in set(ids)}
 
@@ -322,7 +334,7 @@ def test_silenced_tokens_are_counted_by_id(make_trainer):
 
 def test_a_plain_grpo_config_trains_with_the_papers_thresholds(make_trainer):
     trainer = train(make_trainer(config_class=GRPOConfig))
-    assert (trainer.s2t_prob_threshold, trainer.s2t_entropy_quantile) == (0.002, 0.75)
+    assert trainer.token_rule == S2T(0.002, 0.75, "candidates", "low_entropy")
     assert "s2t/silenced_share" in trainer.state.log_history[0]
 
 
@@ -397,7 +409,7 @@ def test_evaluation_between_steps_does_not_change_the_masks(make_trainer):
         trainer = make_trainer(
             **settings, eval_dataset=load_arithmetic("validation", 2, num_terms=3), per_device_eval_batch_size=8
         )
-        prepare = trainer._prepare_window
+        prepare = trainer._prepare_step
 
         # Generation in evaluation draws random numbers, so the generator is put back
         def prepare_after_evaluation(micro_batches):
@@ -405,9 +417,9 @@ def test_evaluation_between_steps_does_not_change_the_masks(make_trainer):
             trainer.evaluate()
             trainer.model.train()
             torch.set_rng_state(state)
-            return prepare(micro_batches)
+            yield from prepare(micro_batches)
 
-        trainer._prepare_window = prepare_after_evaluation
+        trainer._prepare_step = prepare_after_evaluation
         return train(trainer)
 
     torch.testing.assert_close(weights(evaluated()), weights(plain), rtol=0, atol=0)
@@ -517,7 +529,7 @@ def test_the_auxiliary_loss_of_mixtures_of_experts_stays(make_trainer, monkeypat
             gradient_accumulation_steps=num_micro,
             **({"s2t_entropy_quantile": 0.0} if trainer_class is STAPOTrainer else {}),
         )
-        run_window(trainer, monkeypatch, [make_inputs(4, 6, seed) for seed in range(num_micro)])
+        run_step(trainer, monkeypatch, [make_inputs(4, 6, seed) for seed in range(num_micro)])
         assert len(trainer._metrics["train"]["aux_loss"]) == num_micro
         gradients.append([parameter.grad for parameter in trainer.model.parameters()])
     torch.testing.assert_close(*gradients, rtol=0, atol=0)

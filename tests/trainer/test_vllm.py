@@ -5,11 +5,10 @@ import zlib
 
 import pytest
 import torch
-from toys import TOY_PROB_THRESHOLD, make_inputs, run_window, weights
+from toys import make_inputs, reference_keep_mask, run_step, score, weights
 from trl import GRPOConfig, GRPOTrainer
 
 from stapo_trl.arithmetic.warm_start import VOCABULARY
-from stapo_trl.rules.s2t import compute_keep_mask
 
 
 class RecordedGeneration:
@@ -58,10 +57,10 @@ def test_the_mask_is_that_of_the_trainers_own_forward_at_the_sampling_temperatur
     trainer = make_vllm_trainer(
         vllm_mode=mode, per_device_train_batch_size=8 // accumulation, gradient_accumulation_steps=accumulation
     )
-    windows, silence = [], trainer._silence
+    comparisons, edit_step = [], trainer._edit_step
 
-    def recorded(inputs, scores):
-        result = silence(inputs, scores)
+    def recorded(inputs, scores, rng_states):
+        step = edit_step(inputs, scores, rng_states)
         with torch.no_grad():
             logps, entropies = [], []
             for batch in inputs:
@@ -72,18 +71,18 @@ def test_the_mask_is_that_of_the_trainers_own_forward_at_the_sampling_temperatur
                 logps.append(full.gather(2, batch["completion_ids"].unsqueeze(2)).squeeze(2))
                 entropies.append(-(full.exp() * full).sum(-1))
         whole = {name: torch.cat([batch[name] for batch in inputs]) for name in ("advantages", "completion_mask")}
-        expected = compute_keep_mask(
-            torch.cat(logps), torch.cat(entropies), whole["advantages"], whole["completion_mask"], TOY_PROB_THRESHOLD
+        expected = reference_keep_mask(
+            torch.cat(logps), torch.cat(entropies), whole["advantages"], whole["completion_mask"]
         )
-        windows.append((torch.cat(result.keep_masks), expected))
+        comparisons.append((torch.cat(step.edit.keep_masks), expected))
         assert "sampling_per_token_logps" in inputs[0] and "importance_sampling_ratio" in inputs[0]
-        return result
+        return step
 
-    trainer._silence = recorded
+    trainer._edit_step = recorded
     trainer.train()
     assert trainer.vllm_generation.settings["mode"] == mode and trainer.vllm_generation.syncs == 2
-    assert len(windows) == 2 and any((~found).any() for found, _ in windows)
-    for found, expected in windows:
+    assert len(comparisons) == 2 and any((~found).any() for found, _ in comparisons)
+    for found, expected in comparisons:
         assert torch.equal(found, expected)
 
 
@@ -92,14 +91,13 @@ def test_the_importance_ratio_multiplies_kept_tokens_only(make_vllm_trainer, mon
     trainers = [make_vllm_trainer(per_device_train_batch_size=4) for _ in range(2)]
     for trainer, spoiled in zip(trainers, (1.0, 1e6), strict=True):
         inputs = make_inputs()
-        with torch.no_grad():
-            logps, entropies, _ = trainer._score_tokens(trainer.model, inputs)
-        keep = compute_keep_mask(logps, entropies, inputs["advantages"], inputs["completion_mask"], TOY_PROB_THRESHOLD)
+        logps, entropies = score(trainer, inputs)
+        keep = reference_keep_mask(logps, entropies, inputs["advantages"], inputs["completion_mask"])
         assert (~keep).any()
         ratio = torch.rand(keep.shape, generator=torch.Generator().manual_seed(3)) + 0.5
         inputs["importance_sampling_ratio"] = torch.where(keep, ratio, spoiled)
         inputs["old_per_token_logps"] = inputs["sampling_per_token_logps"] = logps
-        losses += run_window(trainer, monkeypatch, [inputs])
+        losses += run_step(trainer, monkeypatch, [inputs])
         kept = (keep & inputs["completion_mask"].bool()).float()
         expected = -(ratio * inputs["advantages"].unsqueeze(1) * kept).sum() / kept.sum()
         torch.testing.assert_close(losses[-1].detach(), expected)
@@ -114,7 +112,7 @@ def test_sampling_log_probs_that_are_missing_are_harmless(make_vllm_trainer):
 
 
 @pytest.mark.parametrize("steps_per_generation", [4, 8])
-def test_the_first_window_of_a_generation_costs_no_forward_more_than_grpo(make_vllm_trainer, steps_per_generation):
+def test_the_first_step_of_a_generation_costs_no_forward_more_than_grpo(make_vllm_trainer, steps_per_generation):
     counts = []
     for name in (None, "GRPOTrainer"):
         trainer = make_vllm_trainer(

@@ -8,6 +8,7 @@ tokenised again, which can differ from the tokens that were sampled: a column `c
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -20,6 +21,7 @@ from transformers.utils import logging as transformers_logging
 from ...evaluation.sampling.policy import load_tokenizer
 from ...observe.files import write_atomically
 from ...observe.token_log import TokenLog
+from ...rules.s2t import PAPER_PROB_THRESHOLD, PAPER_QUANTILE, S2T
 from .completions import Completion, read_rows, tokenize_rows
 from .scores import apply_rule, list_tokens, score_completions
 
@@ -42,8 +44,10 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--output_dir", default="stapo-score", help="folder to write (default: %(default)s)")
     for name in ("prompt", "completion", "reward"):
         parser.add_argument(f"--{name}_column", help=f"column with the {name}s, if it has an unusual name")
-    parser.add_argument("--prob_threshold", type=float, default=0.002, help="tau_p (default: %(default)s)")
-    parser.add_argument("--entropy_quantile", type=float, default=0.75, help="q (default: %(default)s)")
+    parser.add_argument(
+        "--prob_threshold", type=float, default=PAPER_PROB_THRESHOLD, help="tau_p (default: %(default)s)"
+    )
+    parser.add_argument("--entropy_quantile", type=float, default=PAPER_QUANTILE, help="q (default: %(default)s)")
     parser.add_argument("--temperature", type=float, default=1.0, help="of the sampling (default: %(default)s)")
     parser.add_argument("--mini_batch_size", type=int, help="completions that share a threshold (default: all)")
     parser.add_argument("--batch_size", type=int, default=8, help="completions in a forward (default: %(default)s)")
@@ -58,15 +62,14 @@ def main(argv: Sequence[str]) -> None:
 
 def score_file(arguments: argparse.Namespace) -> None:
     """The command, with its arguments parsed."""
-    for name, valid, rule in (
-        ("prob_threshold", 0 <= arguments.prob_threshold < 1, "in [0, 1)"),
-        ("entropy_quantile", 0 <= arguments.entropy_quantile <= 1, "in [0, 1]"),
+    rule = S2T(arguments.prob_threshold, arguments.entropy_quantile)
+    for name, valid, bound in (
         ("temperature", 0 < arguments.temperature < float("inf"), "above 0"),
         ("mini_batch_size", arguments.mini_batch_size is None or arguments.mini_batch_size > 0, "at least 1"),
         ("batch_size", arguments.batch_size > 0, "at least 1"),
     ):
         if not valid:
-            raise ValueError(f"--{name} must be {rule}, got {getattr(arguments, name)}.")
+            raise ValueError(f"--{name} must be {bound}, got {getattr(arguments, name)}.")
     output_dir = Path(arguments.output_dir)
     if output_dir.exists() and {path.name for path in output_dir.iterdir()} - WRITTEN:
         raise ValueError(f"{output_dir} holds other files already: give an own folder by --output_dir.")
@@ -86,9 +89,7 @@ def score_file(arguments: argparse.Namespace) -> None:
     metrics, tokens, steps = [], {}, []
     for start in range(0, len(completions), size):
         batch = slice(start, start + size)
-        entry, found = apply_rule(
-            completions[batch], scores[batch], arguments.prob_threshold, arguments.entropy_quantile, len(metrics) + 1
-        )
+        entry, found = apply_rule(completions[batch], scores[batch], rule, len(metrics) + 1)
         metrics.append(entry)
         steps += [entry["step"]] * len(completions[batch])
         for name, values in found.items():
@@ -96,9 +97,8 @@ def score_file(arguments: argparse.Namespace) -> None:
     log = TokenLog(
         output_dir,
         metadata={
-            "prob_threshold": str(arguments.prob_threshold),
-            "entropy_quantile": str(arguments.entropy_quantile),
-            "selection": "low_entropy",
+            **{name: str(value) for name, value in asdict(rule).items()},
+            "rule": "S2T",
             "model": arguments.model,
         },
     )

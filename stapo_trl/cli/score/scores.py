@@ -1,10 +1,8 @@
 """Saved completions under a model: the scores of their tokens, STAPO's rule on them, and rows for the token log."""
 
-import math
 import warnings
 
 import torch
-from accelerate import Accelerator
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from trl.trainer.utils import add_fused_lm_head
@@ -12,7 +10,8 @@ from trl.trainer.utils import add_fused_lm_head
 from ...observe.dynamics import describe_quadrants, gradient_norm_sq, sum_quadrants
 from ...observe.fused_head import find_alternatives
 from ...observe.recorder import decode, describe_token
-from ...trainer.optimizer_step import silence
+from ...rules.tokens import Rule, gather_one
+from ...trainer.optimizer_step import describe_edit, flatten, lay_out, sum_edit
 from .completions import Completion
 
 
@@ -91,10 +90,9 @@ def score_completions(
 def apply_rule(
     completions: list[Completion],
     scores: list[torch.Tensor],
-    prob_threshold: float,
-    entropy_quantile: float,
+    rule: Rule,
     step: int = 1,
-) -> tuple[dict[str, float], dict[str, list[torch.Tensor]]]:
+) -> tuple[dict[str, float], dict[str, list]]:
     """
     Apply STAPO's rule to one mini-batch, as the trainer does.
 
@@ -103,8 +101,8 @@ def apply_rule(
             The mini-batch.
         scores (`list[torch.Tensor]`):
             Their scores, from [`score_completions`].
-        prob_threshold, entropy_quantile (`float`):
-            tau_p and q.
+        rule ([`~stapo_trl.rules.tokens.Rule`]):
+            The token rule.
         step (`int`, *optional*, defaults to `1`):
             What the metrics call this mini-batch.
 
@@ -115,30 +113,25 @@ def apply_rule(
     lengths = [score.size(1) for score in scores]
     logps, entropies, sums_sq = torch.cat(scores, dim=1).unsqueeze(1)  # (1, N) each: one response of all tokens
     advantages = torch.cat([torch.full((1, n), c.advantage) for c, n in zip(completions, lengths, strict=True)], dim=1)
+    ids = torch.tensor([[token for completion in completions for token in completion.completion_ids]])
     mask = torch.ones_like(logps)
     norms = gradient_norm_sq(logps, sums_sq, advantages).sqrt()
-    found = silence(
-        Accelerator(cpu=True),
-        [{"completion_mask": mask, "advantages": advantages}],
-        [(logps, entropies)],
-        prob_threshold,
-        entropy_quantile,
-        entropy_population="candidates",
-        selection="low_entropy",
-        seed=0,
-    )
+    inputs = [{"completion_mask": mask, "completion_ids": ids, "advantages": advantages}]
+    tokens, places = flatten(inputs, [(logps, entropies)], seed=0, positive_only=rule.positive_only)
+    edit = rule(tokens, gather_one)
+    whole = lay_out(edit, inputs, places)
     rewards = [completion.reward for completion in completions if completion.reward is not None]
-    metrics = {"step": step} | found.metrics
+    metrics = {"step": step} | describe_edit(sum(lengths), *map(float, sum_edit(tokens, edit))) | edit.metrics
     metrics |= {"completions/mean_length": sum(lengths) / len(lengths), "s2t/entropy": entropies.nanmean().item()}
     if rewards:
         metrics["reward"] = sum(rewards) / len(rewards)
-    if math.isfinite(found.quadrant_threshold):
-        sums = sum_quadrants(logps, entropies, norms, advantages, mask, prob_threshold, found.quadrant_threshold)
+    if edit.quadrants is not None:
+        sums = sum_quadrants(logps, entropies, norms, advantages, mask, *edit.quadrants)
         metrics |= {f"s2t/{name}": value for name, value in describe_quadrants(sums).items()}
-    tokens = {"candidate": found.candidates[0], "silenced": ~found.keep_masks[0], "gradient_norm": norms}
-    tokens = {name: values[0].split(lengths) for name, values in tokens.items()}
-    tokens["entropy_threshold"] = [torch.tensor(found.quadrant_threshold)] * len(lengths)
-    return metrics, tokens
+    columns = {"candidate": whole.candidates[0], "silenced": ~whole.keep_masks[0], "gradient_norm": norms}
+    columns = {name: values[0].split(lengths) for name, values in columns.items()}
+    columns["entropy_threshold"] = [edit.quadrants[1] if edit.quadrants else None] * len(lengths)
+    return metrics, columns
 
 
 def list_tokens(
@@ -168,7 +161,7 @@ def list_tokens(
             alternatives = dict(zip(positions, found, strict=True))
         common = {"step": steps[index], "completion_id": str(index), "problem_id": completion.problem_id}
         common |= {"advantage": completion.advantage, "reward": completion.reward}
-        threshold = tokens["entropy_threshold"][index].item()
+        threshold = tokens["entropy_threshold"][index]
         for position in chosen.nonzero().flatten().tolist():
             at = len(completion.prompt_ids) + position
             rows.append(
@@ -179,7 +172,7 @@ def list_tokens(
                     **describe_token(tokenizer, ids, at, alternatives.get(position)),
                     "prob": scores[index][0, position].exp().item(),
                     "entropy": scores[index][1, position].item(),
-                    "entropy_threshold": threshold if math.isfinite(threshold) else None,
+                    "entropy_threshold": threshold,
                     "ratio": 1.0,
                     "gradient_norm": tokens["gradient_norm"][index][position].item(),
                     "candidate": bool(candidate[position]),

@@ -71,7 +71,7 @@ def test_what_cannot_be_scored_is_refused_with_a_sentence(folder, capsys):
         return capsys.readouterr().err
 
     assert "--mini_batch_size must be at least 1, got 0" in refused("--mini_batch_size", "0")
-    assert "--prob_threshold must be in [0, 1), got 2.0" in refused("--prob_threshold", "2")
+    assert "`prob_threshold` (tau_p) must be a number in [0, 1), got 2.0" in refused("--prob_threshold", "2")
     assert "no column 'no such'" in refused("--prompt_column", "no such")
     (folder / "score").mkdir()
     (folder / "score" / "config.json").write_text("{}")

@@ -2,12 +2,13 @@
 
 import pytest
 import torch
+from toys import reference_keep_mask
 
 from stapo_trl.arithmetic.warm_start import build_model
 from stapo_trl.cli.score.completions import Completion
 from stapo_trl.cli.score.scores import apply_rule, score_completions
 from stapo_trl.observe.dynamics import QUADRANTS
-from stapo_trl.rules.s2t import compute_keep_mask
+from stapo_trl.rules.s2t import S2T
 
 
 COMPLETIONS = [
@@ -32,10 +33,10 @@ def test_scores_are_those_of_a_plain_forward(batch_size):
 
 def test_the_rule_is_the_trainers():
     scores = score_completions(build_model(), COMPLETIONS)
-    metrics, tokens = apply_rule(COMPLETIONS, scores, prob_threshold=0.05, entropy_quantile=0.6)
+    metrics, tokens = apply_rule(COMPLETIONS, scores, S2T(0.05, 0.6))
     logps, entropies, _ = torch.cat(scores, dim=1).unsqueeze(1)
     advantages = torch.tensor([[0.7] * 4 + [-0.7] + [1.5] * 2])
-    keep = compute_keep_mask(logps, entropies, advantages, torch.ones(1, 7), 0.05, 0.6)
+    keep = reference_keep_mask(logps, entropies, advantages, torch.ones(1, 7), 0.05, 0.6)
     silenced = torch.cat(tokens["silenced"])
     assert torch.equal(silenced, ~keep[0]) and 0 < silenced.sum() < 6
     assert metrics["s2t/silenced_share"] == pytest.approx(silenced.sum().item() / 7)
