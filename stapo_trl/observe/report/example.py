@@ -52,10 +52,12 @@ def draw_example(row: dict, prob_threshold: float | None = None) -> Figure:
     axes.set_axis_off()
     _add_box(axes, 1, 1, WIDTH - 2, height - 2, CARD, radius=8, edgecolor=GRID)
     title = "A token that STAPO silenced" if row["silenced"] else "A token that STAPO would have silenced"
+    sentence = "Improbable, in a response that was rewarded: GRPO would reinforce it, STAPO leaves it out of the loss."
+    if row["silenced"] and not row["candidate"]:  # by a rule of the user's
+        title, sentence = "A silenced token", "The token rule of this run leaves it out of the loss."
     axes.text(MARGIN, height - 31, title, fontsize=13, weight="bold")
     if row["step"] is not None:
         axes.text(WIDTH - MARGIN, height - 31, f"step {row['step']:,}", color=MUTED, ha="right")
-    sentence = "Improbable, in a response that was rewarded: GRPO would reinforce it, STAPO leaves it out of the loss."
     axes.text(MARGIN, height - 49, sentence, color=MUTED)
     _draw_context(axes, row, height - 98)
     preferred = "What the policy would rather have written" + ("" if row["top_tokens"] else " was not logged")

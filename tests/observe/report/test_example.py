@@ -20,6 +20,7 @@ ROW = {
     "entropy_threshold": 0.052,
     "advantage": 0.354,
     "gradient_norm": 0.5,
+    "candidate": True,
     "silenced": True,
     "top_tokens": ["9", "8", "7"],
     "top_probs": [0.9989, 0.0004, 0.0002],
@@ -49,6 +50,7 @@ def test_token_context_alternatives_and_numbers_are_written():
     assert "τp = 0.2 %" in texts and "τh = 0.052" in texts
     assert texts.count("7") == 2  # in the context, and once among the alternatives
     assert "A token that STAPO would have silenced" in texts_of(ROW | {"silenced": False})
+    assert "The token rule of this run leaves it out of the loss." in texts_of(ROW | {"candidate": False})
 
 
 def test_a_bar_is_as_long_as_its_probability_and_the_sampled_one_has_the_colour():
