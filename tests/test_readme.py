@@ -1,16 +1,19 @@
-"""What README shows runs: its program and its command on local folders of the same names, its commands in CI."""
+"""What README shows runs: programs and commands on local folders of the same names, its set-up commands in CI."""
 
 import functools
+import math
 import re
 import shlex
 from pathlib import Path
 
 import pytest
+import torch
 from datasets import Dataset
+from toys import record_steps
 from trl import GRPOConfig
 
 import stapo_trl
-from stapo_trl import cli
+from stapo_trl import STAPOConfig, cli
 from stapo_trl.arithmetic.problems import load_arithmetic
 from stapo_trl.arithmetic.warm_start import build_model, build_tokenizer
 
@@ -68,11 +71,27 @@ def test_the_program_runs(local_hub, monkeypatch):
     monkeypatch.delattr(stapo_trl, "STAPOConfig")
 
 
-def test_the_other_programs_print_what_their_comments_say(capsys):
-    for program in blocks("python")[1:]:
-        exec(program, {})
-        printed = capsys.readouterr().out.splitlines()
-        assert printed == re.findall(r"print\(.*\)  # (.*)", program) != []
+def test_every_printed_value_is_what_its_comment_says(capsys):
+    (program,) = [block for block in blocks("python") if "print(" in block]
+    exec(program, {})
+    printed = capsys.readouterr().out.splitlines()
+    assert printed == re.findall(r"print\(.*\)  # (.*)", program) != []
+
+
+def test_the_token_rule_trains_on_the_fifth_with_the_highest_entropy(make_trainer):
+    namespace = {}
+    exec(blocks("python")[-1], namespace)
+    shape = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "max_steps": 1}
+    trainer = make_trainer(token_rule=namespace["TopEntropy"](), **shape)
+    steps = record_steps(trainer)
+    trainer.train()
+    ((inputs, scores, step),) = steps
+    assert len(inputs) == 2
+    mask = torch.cat([batch["completion_mask"].bool() for batch in inputs])
+    keep, entropies = torch.cat(step.edit.keep_masks), torch.cat([entropies for _, entropies in scores])
+    kept, left_out = entropies[mask & keep], entropies[mask & ~keep]
+    assert len(kept) == math.ceil(0.2 * mask.sum()) and kept.min() > left_out.max()
+    assert trainer.state.log_history[0]["top_entropy/threshold"] == pytest.approx(kept.min().item())
 
 
 def test_the_command_trains_an_adapter_and_leaves_metrics(local_hub):
@@ -93,14 +112,23 @@ def test_ci_runs_the_commands():
     assert "stapo train" in install and ".venv/bin/stapo train" in ci
 
 
-def test_every_option_and_metric_is_listed():
-    from stapo_trl.trainer import nonfinite
-    from stapo_trl.trainer import optimizer_step as silencing
-    from stapo_trl.trainer import stapo as stapo_trainer
+def test_every_option_is_listed():
+    own = STAPOConfig.__dataclass_fields__.keys() - GRPOConfig.__dataclass_fields__.keys()
+    assert not [field for field in own if f"| `{field}` |" not in README]
 
-    for field in stapo_trl.STAPOConfig.__dataclass_fields__:
-        if field not in GRPOConfig.__dataclass_fields__:
-            assert f"`{field}`" in README
-    source = "".join(Path(module.__file__).read_text() for module in (nonfinite, silencing, stapo_trainer))
-    logged = set(re.findall(r'"(s2t/\w+)"', source))
-    assert logged == set(re.findall(r"`(s2t/\w+)`", README))
+
+def test_the_metrics_of_a_run_are_listed_and_no_others(make_trainer):
+    trainer = make_trainer(token_stats_steps=1, on_nonfinite="skip")
+    compute_loss = trainer._compute_loss
+    # The second step has no finite loss, for the metric that counts such steps
+    trainer._compute_loss = lambda *inputs: compute_loss(*inputs) * (math.nan if trainer.state.global_step else 1.0)
+    with pytest.warns(UserWarning, match="step 2 is not finite"):
+        trainer.train()
+    logged = {name for entry in trainer.state.log_history for name in entry if name.startswith("s2t/")}
+    by_quadrant = {name for name in logged if name.count("/") == 3}
+    assert by_quadrant and "`s2t/<sign>/<quadrant>/<statistic>`" in README
+    assert logged - by_quadrant == set(re.findall(r"`(s2t/\w+)`", README))
+
+
+def test_it_has_at_most_200_lines():
+    assert len(README.splitlines()) <= 200

@@ -6,14 +6,9 @@ from collections.abc import Sequence
 
 
 def main(argv: Sequence[str]) -> None:
-    """
-    Build the report that the arguments ask for, and say where it is.
-
-    Args:
-        argv (`Sequence[str]`):
-            Command-line arguments after `stapo report`.
-    """
-    parser = argparse.ArgumentParser("stapo report", description="One HTML page and figures of one or several runs.")
+    parser = argparse.ArgumentParser(
+        "stapo report", description="Write one HTML page about one or several runs, and its figures."
+    )
     parser.add_argument("run_dirs", nargs="+", metavar="RUN_DIR", help="output_dir of a training, or of `stapo score`")
     parser.add_argument("--output", help="folder for the report (default: `report` in the first RUN_DIR)")
     arguments = parser.parse_args(argv)

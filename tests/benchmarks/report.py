@@ -2,6 +2,8 @@
 Seconds, peak memory and size of the report of a long run.
 
     python tests/benchmarks/report.py [--steps 3000] [--tokens 1000000] [--completions 3000]
+
+On two shared cores the defaults took 4 to 7 s, and made a page of 4.3 MB.
 """
 
 import argparse

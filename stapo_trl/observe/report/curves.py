@@ -15,22 +15,12 @@ from .style import MUTED, SILENCED, color_of_run, format_power, save, styled
 
 @dataclass(frozen=True)
 class Panel:
-    """
-    One set of axes.
-
-    Args:
-        name (`str`):
-            Unique, for ids.
-        title, unit (`str`):
-            What is shown. Metrics in `"%"` are logged as fractions.
-        lines (`dict[str, tuple[str, ...]]`):
-            Label of each line, and the keys of its metric: the first that was logged counts.
-    """
-
-    name: str
+    name: str  # unique in the page
     title: str
-    unit: str
-    lines: dict[str, tuple[str, ...]]
+    unit: str  # metrics in "%" are logged as fractions
+    lines: dict[
+        str, tuple[str, ...]
+    ]  # label of a line -> keys of its metric, of which the first that was logged counts
 
 
 PANELS = [
@@ -50,7 +40,7 @@ DASHES = {"": "-", "silenced": "-", "candidates": (0, (4, 2))}
 
 
 def read_lines(panel: Panel, run: Run) -> dict[str, pd.Series]:
-    """Lines of one run in a panel, in the panel's unit; empty ones are left out."""
+    """The lines of a run that have values, in the panel's unit."""
     lines = {label: run.series(*keys) * (100 if panel.unit == "%" else 1) for label, keys in panel.lines.items()}
     return {label: values for label, values in lines.items() if len(values) > 0}
 
@@ -73,17 +63,7 @@ def smooth(values: pd.Series) -> pd.Series:
 
 @styled
 def draw_panel(axes: Axes, panel: Panel, runs: list[Run]) -> None:
-    """
-    Draw one panel: a line for each run and metric, with the values behind it where it was smoothed.
-
-    Args:
-        axes (`Axes`):
-            Where to draw.
-        panel ([`Panel`]):
-            What to draw.
-        runs (`list[Run]`):
-            The runs, in the order of their colours.
-    """
+    """A line for each run and metric, with the values behind it where it was smoothed."""
     drawn = []
     for index, run in enumerate(runs):
         for label, values in read_lines(panel, run).items():
@@ -130,7 +110,6 @@ def draw_panel(axes: Axes, panel: Panel, runs: list[Run]) -> None:
 
 @styled
 def draw_curves(runs: list[Run]) -> Figure:
-    """All panels in one figure, for files."""
     figure = Figure(figsize=(10.5, 5.6), layout="constrained")
     for axes, panel in zip(figure.subplots(2, 3).flat, PANELS, strict=True):
         draw_panel(axes, panel, runs)
@@ -141,16 +120,7 @@ def draw_curves(runs: list[Run]) -> Figure:
 
 
 def draw_run(run_dir: str | Path) -> Path:
-    """
-    Draw the training curves of a run as `metrics.png` in its folder.
-
-    Args:
-        run_dir (`str` or `Path`):
-            The run's folder.
-
-    Returns:
-        `Path`: the picture.
-    """
+    """Draw the training curves of a run as `metrics.png` in its folder, and return its path."""
     path = Path(run_dir) / "metrics.png"
     save(draw_curves(load_runs([Path(run_dir)])), path)
     return path

@@ -12,40 +12,26 @@ from ..text import show_text
 from ..token_log import read_token_log
 
 
-LARGEST = 1e100  # beyond it, and beyond float32 by far, axes cannot be drawn
+LARGEST = 1e100  # matplotlib cannot draw axes beyond it
 
 
 @dataclass
 class Run:
-    """
-    A run that is reported.
-
-    Args:
-        name (`str`):
-            How the report calls it.
-        metrics (`pd.DataFrame`):
-            Logged metrics: a row for each step, which is the index; a column for each key.
-        tokens, completions (`pa.Table`):
-            The token log, see [`stapo_trl.observe.token_log`]; without rows if there is none.
-        settings (`dict[str, str]`):
-            `prob_threshold`, `entropy_quantile`, `selection` and `model`, as far as the token log names them.
-    """
-
     name: str
-    metrics: pd.DataFrame
-    tokens: pa.Table
+    metrics: pd.DataFrame  # a row for each optimizer step, a column for each key
+    tokens: pa.Table  # the token log, see `stapo_trl.observe.token_log`; without rows if there is none
     completions: pa.Table
-    settings: dict[str, str]
+    settings: dict[str, str]  # prob_threshold, entropy_quantile, selection and model, where the token log has them
 
     def series(self, *keys: str) -> pd.Series:
-        """The first of these metrics that was logged: finite values by step, empty if none was."""
+        """Finite values by step of the first of these metrics that was logged, empty if none was."""
         for key in keys:
             if key in self.metrics:
                 return self.metrics[key].dropna().astype(float)
         return pd.Series(dtype=float)
 
     def number(self, setting: str) -> float | None:
-        """A setting as a number in (0, 1), or `None` if the log names none."""
+        """A setting as a number in (0, 1), or `None` if the log has none."""
         try:
             number = float(self.settings[setting])
         except (KeyError, ValueError):
@@ -54,19 +40,7 @@ class Run:
 
 
 def load_runs(folders: list[Path]) -> list[Run]:
-    """
-    Load the folders of several runs.
-
-    Args:
-        folders (`list[Path]`):
-            The `output_dir` of trainings, or of `stapo score`.
-
-    Returns:
-        `list[Run]`: named after their folders; with the parent's name too where two names are equal.
-
-    Raises:
-        `ValueError`: if a folder is missing or holds nothing to report, or its token log is damaged.
-    """
+    """Runs named after their folders, with the parent's name too where two names are equal."""
     paths = [folder.resolve() for folder in folders]
     names = [path.name for path in paths]
     names = [
@@ -77,15 +51,14 @@ def load_runs(folders: list[Path]) -> list[Run]:
 
 
 def load_run(folder: Path, name: str) -> Run:
-    """See [`load_runs`]."""
     tokens, completions = (read_token_log(folder, table) for table in ("tokens", "completions"))
-    entries = [_clean(entry) for entry in _read_log(folder) if _has_step(entry)]
+    entries = [_keep_numbers(entry) for entry in _read_log(folder) if _has_step(entry)]
     if not entries and not tokens.num_rows and not completions.num_rows:
         raise ValueError(
-            f"Nothing to report in {folder}: it holds no entry of a step in metrics.jsonl or a checkpoint's "
+            f"Nothing to report in {folder}: there is no optimizer step in metrics.jsonl or a checkpoint's "
             f"{TRAINER_STATE_NAME}, and no token_log. Give the output_dir of a training run, or of `stapo score`."
         )
-    # A step may have several entries: the last of each key counts
+    # A step may have several entries, of which the last with a key counts
     metrics = pd.DataFrame(entries or {"step": []}).groupby("step").last()
     metadata = tokens.schema.metadata or completions.schema.metadata or {}
     settings = {key.decode(errors="replace"): value.decode(errors="replace") for key, value in metadata.items()}
@@ -93,7 +66,7 @@ def load_run(folder: Path, name: str) -> Run:
 
 
 def _read_log(folder: Path) -> list:
-    """Entries of `metrics.jsonl`, or else those that TRL logged, of the run's end or of its newest whole checkpoint."""
+    """Entries of `metrics.jsonl`, or else TRL's log: that of the run's end, or of its newest complete checkpoint."""
     entries = read_metrics(folder / "metrics.jsonl")
     states = (read_state(place) for place in [folder, *list_checkpoints(folder)])
     histories = (state.get("log_history") for state in states if isinstance(state, dict))
@@ -104,8 +77,7 @@ def _has_step(entry: object) -> bool:
     return isinstance(entry, dict) and type(entry.get("step")) is int and 0 <= entry["step"] < 2**31
 
 
-def _clean(entry: dict) -> dict[str, float]:
-    """The finite numbers of an entry."""
+def _keep_numbers(entry: dict) -> dict[str, float]:
     return {
         show_text(key): value
         for key, value in entry.items()

@@ -21,17 +21,7 @@ COLUMNS = {
 
 
 def average_quadrants(run: Run) -> pd.DataFrame:
-    """
-    Means of each quadrant over the steps that logged it.
-
-    Args:
-        run ([`Run`]):
-            The run.
-
-    Returns:
-        `pd.DataFrame`: a row for each of `TITLES` that was logged, the columns of `COLUMNS`: shares of all tokens, norms
-        weighted by the quadrant's tokens, the change of entropy for a learning rate of 1.
-    """
+    """A row for each quadrant that was logged: means over the steps, gradient norms weighted by the quadrant's tokens."""
     rows = {}
     for quadrant in TITLES:
         values = {column: run.series(f"s2t/positive/{quadrant}/{column}") for column in COLUMNS}
@@ -45,13 +35,7 @@ def average_quadrants(run: Run) -> pd.DataFrame:
 
 
 def format_quadrants(quadrants: pd.DataFrame) -> list[tuple[str, ...]]:
-    """
-    The table as text: a title and the values of `COLUMNS` for each quadrant.
-
-    Args:
-        quadrants (`pd.DataFrame`):
-            From [`average_quadrants`].
-    """
+    """For each quadrant its title and the values of `COLUMNS`, as text."""
 
     def show(value: float, text: str) -> str:
         return "–" if pd.isna(value) else text.replace("-", "−")

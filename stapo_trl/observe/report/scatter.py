@@ -19,45 +19,19 @@ from .style import GRID, INK, MUTED, SILENCED, color_of_run, format_power, style
 
 LOWEST_PROB = 1e-10  # less probable tokens are drawn here
 ENTROPY_TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 3, 4, 5, 6, 8, 10, 12)
-MIDTONE = "#8793a0"  # can be seen on white and on dark: the points are one picture for both
+MIDTONE = "#8793a0"  # for the points, which are one bitmap for light and dark pages
 
 
 @dataclass
-class Cloud:
-    """
-    The points of one run.
-
-    Args:
-        points (`pd.DataFrame`):
-            A row for each token drawn: `prob`, `entropy` (nats), `silenced`, `candidate`, `step`, `token` (visible).
-        num_tokens, num_silenced (`int`):
-            Tokens with a positive advantage in the log, and the silenced ones among them; the points are a sample.
-        prob_threshold (`float` or `None`):
-            tau_p, if the log names it.
-        entropy_thresholds (`tuple[float, float, float]` or `None`):
-            10 %, 50 % and 90 % quantile of tau_h over the steps, nats.
-    """
-
-    points: pd.DataFrame
-    num_tokens: int
-    num_silenced: int
-    prob_threshold: float | None
-    entropy_thresholds: tuple[float, float, float] | None
+class TokenSample:
+    points: pd.DataFrame  # prob, entropy (nats), silenced, candidate, step, token (as it is shown)
+    num_tokens: int  # of those in the log with a positive advantage, of which the points are a sample
+    prob_threshold: float | None  # tau_p, if the log has it
+    entropy_thresholds: tuple[float, float, float] | None  # 10 %, 50 % and 90 % quantile of tau_h over the steps, nats
 
 
-def sample_points(run: Run, limit: int) -> Cloud:
-    """
-    Tokens with a positive advantage, at most so many: first silenced ones, then kept candidates, then all others.
-
-    Args:
-        run ([`Run`]):
-            The run.
-        limit (`int`):
-            Most points. Silenced tokens and kept candidates get a half of it at most.
-
-    Returns:
-        [`Cloud`]: its points in random order, silenced ones last (on top).
-    """
+def sample_tokens(run: Run, limit: int) -> TokenSample:
+    """At most `limit` tokens with a positive advantage, up to a half silenced and a quarter other candidates, on top."""
     columns = ["prob", "entropy", "silenced", "candidate", "step"]
     table = run.tokens.select(columns)
     finite = pc.and_(pc.is_finite(table["prob"]), pc.is_finite(table["entropy"]))
@@ -82,10 +56,9 @@ def sample_points(run: Run, limit: int) -> Cloud:
             run.tokens.select(["step", "entropy_threshold"]).to_pandas().groupby("step").first()["entropy_threshold"]
         )
         thresholds = values[np.isfinite(values)]
-    return Cloud(
+    return TokenSample(
         points,
         len(frame),
-        int(silenced.sum()),
         run.number("prob_threshold"),
         tuple(float(thresholds.quantile(q)) for q in (0.1, 0.5, 0.9)) if len(thresholds) else None,
     )
@@ -96,24 +69,13 @@ def _root(values: np.ndarray) -> np.ndarray:
 
 
 @styled
-def draw_scatter(axes: Axes, cloud: Cloud, title: str = "") -> None:
-    """
-    Draw the tokens of one run, silenced ones in the colour of silenced tokens.
-
-    Args:
-        axes (`Axes`):
-            Where to draw.
-        cloud ([`Cloud`]):
-            What to draw.
-        title (`str`, defaults to `""`):
-            Title of the axes.
-    """
-    points = cloud.points
+def draw_scatter(axes: Axes, sample: TokenSample, title: str = "") -> None:
+    points = sample.points
     probs = points["prob"].clip(lower=LOWEST_PROB)
     lowest = 10.0 ** math.floor(
-        math.log10(min(probs.min() if len(points) else 1.0, cloud.prob_threshold or 1.0, 1e-4))
+        math.log10(min(probs.min() if len(points) else 1.0, sample.prob_threshold or 1.0, 1e-4))
     )
-    highest = max(points["entropy"].max() if len(points) else 0.0, *(cloud.entropy_thresholds or (0.1,))) * 1.05
+    highest = max(points["entropy"].max() if len(points) else 0.0, *(sample.entropy_thresholds or (0.1,))) * 1.05
     axes.set_xscale("log")
     axes.set_yscale("function", functions=(_root, np.square))  # silenced tokens lie close to zero
     axes.xaxis.set_major_locator(LogLocator(numticks=6))
@@ -136,20 +98,20 @@ def draw_scatter(axes: Axes, cloud: Cloud, title: str = "") -> None:
         axes.scatter(
             probs[group], points["entropy"][group], rasterized=True, clip_on=False, **{"linewidths": 0} | style
         )
-    if cloud.prob_threshold:
-        axes.axvline(cloud.prob_threshold, color=INK, linewidth=0.9, linestyle=(0, (4, 2)))
+    if sample.prob_threshold:
+        axes.axvline(sample.prob_threshold, color=INK, linewidth=0.9, linestyle=(0, (4, 2)))
         axes.text(
-            cloud.prob_threshold,
+            sample.prob_threshold,
             1.01,
-            f" τp = {cloud.prob_threshold:g}",
+            f" τp = {sample.prob_threshold:g}",
             transform=axes.get_xaxis_transform(),
             color=INK,
             ha="center",
             va="bottom",
             fontsize=8.5,
         )
-    if cloud.entropy_thresholds:
-        low, median, high = cloud.entropy_thresholds
+    if sample.entropy_thresholds:
+        low, median, high = sample.entropy_thresholds
         axes.axhspan(low, high, color=GRID, alpha=0.6, linewidth=0, zorder=0)
         axes.axhline(median, color=INK, linewidth=0.9, linestyle=(0, (4, 2)))
         axes.text(
@@ -161,28 +123,21 @@ def draw_scatter(axes: Axes, cloud: Cloud, title: str = "") -> None:
 
 
 @styled
-def draw_scatters(clouds: list[Cloud], names: list[str]) -> Figure:
-    """The scatter of each run, side by side, for files."""
-    columns = min(len(clouds), 3)
-    rows = -(-len(clouds) // columns)
+def draw_scatters(samples: list[TokenSample], names: list[str]) -> Figure:
+    columns = min(len(samples), 3)
+    rows = -(-len(samples) // columns)
     figure = Figure(figsize=(5.2 * columns, 4.2 * rows), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False).flat
-    for axes, cloud, name in zip(grid, clouds, names, strict=False):
-        draw_scatter(axes, cloud, name)
-    for axes in list(grid)[len(clouds) :]:
+    for axes, sample, name in zip(grid, samples, names, strict=False):
+        draw_scatter(axes, sample, name)
+    for axes in list(grid)[len(samples) :]:
         axes.set_visible(False)
     return figure
 
 
 @styled
 def draw_gradient_norms(runs: list[Run]) -> Figure:
-    """
-    Mean gradient norm of a token by quadrant, bars for each run.
-
-    Args:
-        runs (`list[Run]`):
-            Runs of which at least one logged its quadrants.
-    """
+    """Mean gradient norm of a token by quadrant; at least one of the runs has to have logged them."""
     figure = Figure(figsize=(4.6, 3.6), layout="constrained")
     axes = figure.subplots()
     width = 0.76 / len(runs)

@@ -1,4 +1,4 @@
-"""How the figures look, in files and inside the page: one palette, one set of matplotlib's settings."""
+"""Colours and matplotlib settings of the figures, in files and inside the page."""
 
 import functools
 import io
@@ -32,16 +32,24 @@ COLORS = {
 }
 INK, MUTED, GRID, SILENCED = (COLORS[role][0] for role in ("ink", "muted", "grid", "silenced"))
 RUNS = [light for role, (light, _) in COLORS.items() if role.startswith("run-")]
-FAMILIES = ["Helvetica Neue", "Arial", "Liberation Sans", "DejaVu Sans"]
-# For signs that those lack, where one is installed
+FAMILIES = ("Helvetica Neue", "Arial", "Liberation Sans", "DejaVu Sans")
+MONOSPACE = ("Menlo", "Consolas", "Liberation Mono", "DejaVu Sans Mono")
+# For characters that those lack, where one is installed
 WIDER_FAMILIES = ["Noto Sans CJK SC", "WenQuanYi Zen Hei", "PingFang SC", "Microsoft YaHei", "Arial Unicode MS"]
+DPI = 200
+
+
+@functools.cache
+def find_families(first: tuple[str, ...]) -> list[str]:
+    """These fonts and the wider ones, as far as they are installed."""
+    known = set(font_manager.get_font_names())
+    return [family for family in (*first, *WIDER_FAMILIES) if family in known]
 
 
 @functools.cache
 def _settings() -> dict:
-    known = set(font_manager.get_font_names())
     return {
-        "font.family": [family for family in FAMILIES + WIDER_FAMILIES if family in known],
+        "font.family": find_families(FAMILIES),
         "font.size": 9,
         "text.color": INK,
         "text.parse_math": False,  # tokens and names may hold dollar signs
@@ -72,7 +80,7 @@ def _settings() -> dict:
 
 
 def styled(function: Callable) -> Callable:
-    """Decorator: the function draws, or saves, with the report's style."""
+    """Decorator for functions that draw or save figures."""
 
     @functools.wraps(function)
     def wrapper(*args, **kwargs):
@@ -89,7 +97,7 @@ def color_of_run(index: int) -> str:
 
 def format_power(value: float, position: int | None = None) -> str:
     """
-    Label of a tick on a logarithmic axis, without the mathematical notation that is switched off here.
+    Label of a tick on a logarithmic axis; matplotlib's own needs the mathematical notation that is switched off here.
 
     Example:
 
@@ -106,31 +114,21 @@ def format_power(value: float, position: int | None = None) -> str:
 
 @styled
 def save(figure: Figure, path: Path) -> None:
-    """Save a figure as the file `path`, which appears when it is whole. The name's ending gives the format."""
+    """Save a figure atomically, in the format of the path's ending."""
     metadata = {"Date": None} if path.suffix == ".svg" else None
     with replace_atomically(path) as unfinished:
-        figure.savefig(unfinished, format=path.suffix[1:], dpi=200, metadata=metadata)
+        figure.savefig(unfinished, format=path.suffix[1:], dpi=DPI, metadata=metadata)
 
 
 @styled
 def to_inline_svg(figure: Figure, name: str, description: str) -> str:
     """
-    A figure as an `<svg>` element of an HTML page, whose colours are the page's variables.
-
-    Args:
-        figure (`Figure`):
-            The figure.
-        name (`str`):
-            Unique in the page.
-        description (`str`):
-            What a screen reader says.
-
-    Returns:
-        `str`: the element. Artists with the gid `"run-0"`, `"run-1"` ... carry that class.
+    A figure as an `<svg>` element of the page, in the page's colours, with `description` for screen readers. Artists with
+    the gid `"run-0"`, `"run-1"` ... carry that class. The name has to be unique in the page.
     """
     buffer = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": name}):
-        figure.savefig(buffer, format="svg", dpi=200, transparent=True, metadata={"Date": None})
+        figure.savefig(buffer, format="svg", dpi=DPI, transparent=True, metadata={"Date": None})
     svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|<style.*?</style>", "", buffer.getvalue(), flags=re.DOTALL)
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r'<g id="(run-\d+)"', r'<g class="\1"', svg)

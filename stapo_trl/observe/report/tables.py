@@ -1,4 +1,4 @@
-"""What the page embeds of the token log: rows of silenced tokens, and completions for its viewer."""
+"""Rows of the page's table of spurious tokens, and completions for its viewer, from the token log."""
 
 import numpy as np
 import pyarrow.compute as pc
@@ -14,10 +14,8 @@ CONTEXT = 48  # characters of context shown on each side of a token
 
 def find_spurious(run: Run) -> tuple[np.ndarray, bool]:
     """
-    Places in the token log of the silenced tokens, or of those that STAPO would have silenced if the run silenced none.
-
-    Returns:
-        `tuple[np.ndarray, bool]`: the places, and whether these tokens were silenced.
+    Indices in the token log of the silenced tokens, or of those that STAPO would have silenced if the run silenced none;
+    and whether these tokens were silenced.
     """
     silenced = pc.fill_null(run.tokens["silenced"], False)
     if pc.any(silenced).as_py():
@@ -27,13 +25,7 @@ def find_spurious(run: Run) -> tuple[np.ndarray, bool]:
 
 
 def list_spurious(runs: list[Run]) -> tuple[list[list], int]:
-    """
-    Rows of the table of spurious tokens, and how many there are in all runs together, see [`find_spurious`].
-
-    Returns:
-        `tuple[list[list], int]`: at most [`MAX_ROWS`] rows, a random sample if there are more: run, step, before, token,
-        after, probability in %, advantage, entropy, gradient norm, top tokens as text.
-    """
+    """Spurious tokens, or a random sample of `MAX_ROWS` of them, and how many there are in all runs."""
     rows, total = [], 0
     for index, run in enumerate(runs):
         chosen, _ = find_spurious(run)
@@ -60,7 +52,7 @@ def list_spurious(runs: list[Run]) -> tuple[list[list], int]:
 
 
 def list_completions(runs: list[Run]) -> list[dict]:
-    """Completions for the viewer, those with most silenced tokens first, within [`MAX_COMPLETION_TOKENS`]."""
+    """Completions with most silenced tokens first, within `MAX_COMPLETION_TOKENS`."""
     chosen = []
     for index, run in enumerate(runs):
         if not run.completions.num_rows:
@@ -93,5 +85,5 @@ def list_completions(runs: list[Run]) -> list[dict]:
 
 
 def round_number(value) -> float | None:
-    """Four significant digits; `None` for what is no finite number."""
+    """A number to four significant digits, `None` if it is not finite."""
     return float(f"{value:.4g}") if value is not None and np.isfinite(value) else None

@@ -16,20 +16,11 @@ from .load import Run
 from .style import INK, MUTED, SILENCED, WIDER_FAMILIES, styled
 
 
-WIDTH, HEIGHT, MOST = 460, 240, 80
+WIDTH, HEIGHT, MAX_TOKENS = 460, 240, 80
 
 
 def count_tokens(run: Run) -> dict[str, dict[str, int]]:
-    """
-    How often each token was silenced, and how often it was improbable, in a correct response, and kept.
-
-    Args:
-        run ([`Run`]):
-            The run.
-
-    Returns:
-        `dict[str, dict[str, int]]`: `"silenced"` and `"kept"`, each with visible tokens and their counts in the log.
-    """
+    """How often each token, as it is shown, was `"silenced"`, and how often it was a candidate and `"kept"`."""
     silenced = pc.fill_null(run.tokens["silenced"], False)
     candidate = pc.fill_null(run.tokens["candidate"], False)
     counts = {}
@@ -43,38 +34,25 @@ def count_tokens(run: Run) -> dict[str, dict[str, int]]:
 
 
 @functools.cache
-def _find_font(signs: frozenset) -> str:
-    """File of a font for these signs."""
+def _find_font(characters: frozenset) -> str:
+    """File of the installed font that has most of these characters."""
     best = font_manager.findfont("DejaVu Sans")
-    missing = _missing(signs, best)
+    missing = _find_missing(characters, best)
     installed = {font.name: font.fname for font in font_manager.fontManager.ttflist} if missing else {}
     for path in (installed[family] for family in WIDER_FAMILIES if family in installed):
-        if len(_missing(signs, path)) < len(missing):
-            best, missing = path, _missing(signs, path)
+        if len(_find_missing(characters, path)) < len(missing):
+            best, missing = path, _find_missing(characters, path)
     return best
 
 
-def _missing(signs: frozenset, path: str) -> set[str]:
+def _find_missing(characters: frozenset, path: str) -> set[str]:
     font = font_manager.get_font(path)
-    return {sign for sign in signs if not font.get_char_index(ord(sign))}
+    return {character for character in characters if not font.get_char_index(ord(character))}
 
 
 @styled
 def draw_cloud(counts: dict[str, int], color: str, title: str) -> Figure:
-    """
-    Draw a word cloud, the size of a token growing with its count.
-
-    Args:
-        counts (`dict[str, int]`):
-            Visible tokens and their counts. Signs that no font here has are written as `⟨U+XXXX⟩`.
-        color (`str`):
-            Colour of the tokens.
-        title (`str`):
-            Title.
-
-    Returns:
-        `Figure`: with a sentence in place of the cloud if there is no token.
-    """
+    """A word cloud, or a sentence in its place if there is no token. Characters without a font become `⟨U+XXXX⟩`."""
     height, title_height = HEIGHT if counts else 40, 26
     figure = Figure(figsize=(WIDTH / 72, (height + title_height) / 72))
     axes = figure.add_axes((0, 0, 1, height / (height + title_height)))
@@ -86,16 +64,16 @@ def draw_cloud(counts: dict[str, int], color: str, title: str) -> Figure:
         axes.text(0, height / 2, "No such token in the log.", ha="left", va="center", color=MUTED)
         return figure
     path = _find_font(frozenset("".join(counts)))
-    missing = _missing(frozenset("".join(counts)), path)
+    missing = _find_missing(frozenset("".join(counts)), path)
     written = {
-        "".join(f"⟨U+{ord(sign):04X}⟩" if sign in missing else sign for sign in token): count
+        "".join(f"⟨U+{ord(character):04X}⟩" if character in missing else character for character in token): count
         for token, count in counts.items()
     }
     cloud = WordCloud(
         width=WIDTH,
         height=HEIGHT,
         font_path=path,
-        max_words=MOST,
+        max_words=MAX_TOKENS,
         prefer_horizontal=1.0,
         max_font_size=76,
         margin=5,
@@ -105,7 +83,7 @@ def draw_cloud(counts: dict[str, int], color: str, title: str) -> Figure:
         # wordcloud places the corner of the ink, matplotlib the start of the baseline
         ink_left, ink_top, _, _ = ImageFont.truetype(path, size).getbbox(token, anchor="ls")
         start = (left - ink_left, HEIGHT - top + ink_top)
-        # An outline looks as it was laid out, whatever fonts the viewer has
+        # Outlines, not text: whatever fonts the viewer has, the layout holds
         outline = TextPath(start, token, size=size, prop=FontProperties(fname=path))
         axes.add_patch(PathPatch(outline, color=color, linewidth=0))
     return figure

@@ -9,7 +9,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 
 @pytest.fixture(scope="module")
 def browser():
-    """A headless browser of the system. While it is open, an event loop runs in this thread: not for the session."""
+    """The system's browser, headless. An event loop runs in this thread while it is open, so not for the session."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if CHROMIUM is None:
         pytest.skip("no chromium on the PATH (apt-get install chromium)")
@@ -21,7 +21,7 @@ def browser():
 
 @pytest.fixture
 def open_page(browser):
-    """Opens a report, and collects what a browser complains about; anything but the file itself is refused."""
+    """Opens a report and collects its complaints and requests."""
     contexts = []
 
     def open(path: Path, width: int = 1280, **settings):

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from stapo_trl.observe.report.curves import PANELS, draw_curves, draw_panel, draw_run, smooth
 from stapo_trl.observe.report.load import load_runs
-from stapo_trl.observe.report.scatter import LOWEST_PROB, draw_gradient_norms, draw_scatter, sample_points
+from stapo_trl.observe.report.scatter import LOWEST_PROB, draw_gradient_norms, draw_scatter, sample_tokens
 from stapo_trl.observe.report.style import SILENCED, color_of_run
 from stapo_trl.observe.report.word_cloud import count_tokens, draw_cloud
 
@@ -31,7 +31,7 @@ def test_a_curve_shows_the_logged_values_and_their_moving_average(run):
     draw_panel(axes, PANELS[2], [run])
     dots, line = axes.lines
     np.testing.assert_array_equal(dots.get_ydata(), entropy)
-    # 60 points: a window of five, two points on each side
+    # 60 points: averages of five, two on each side
     assert line.get_ydata()[30] == pytest.approx(entropy.iloc[28:33].mean())
     assert line.get_color() == color_of_run(0)
 
@@ -48,7 +48,7 @@ def test_shares_are_drawn_in_percent_and_silenced_ones_in_their_colour(run):
     np.testing.assert_allclose(silenced[0].get_ydata(), 100 * run.series("s2t/silenced_share"))
 
 
-def test_what_a_run_did_not_log_is_said_in_its_panel(tmp_path):
+def test_a_panel_says_what_was_not_logged(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "reward": 0.5}\n{"step": 2, "reward": 0.7}\n')
     figure = draw_curves(load_runs([tmp_path]))
     said = [[text.get_text() for text in axes.texts] for axes in figure.axes]
@@ -61,13 +61,15 @@ def test_the_picture_of_a_run_is_written_whole(tmp_path):
     assert sorted(file.name for file in path.parent.iterdir()) == ["metrics.jsonl", "metrics.png", "token_log"]
 
 
-def test_silenced_tokens_come_first_into_the_scatter(run):
-    cloud = sample_points(run, limit=400)
-    points = cloud.points
+def test_silenced_tokens_are_sampled_first_for_the_scatter(run):
+    sample = sample_tokens(run, limit=400)
+    points = sample.points
     assert len(points) == 400 and points["silenced"].sum() == 200  # a half, though there are more
     assert (points["candidate"] & ~points["silenced"]).sum() == 100
-    assert cloud.num_silenced == run.tokens["silenced"].to_pylist().count(True) and cloud.prob_threshold == 0.002
-    assert sample_points(run, limit=10_000).num_tokens == len(sample_points(run, limit=10_000).points)
+    assert sample.prob_threshold == 0.002
+    everything = sample_tokens(run, limit=10_000)
+    assert everything.points["silenced"].sum() == run.tokens["silenced"].to_pylist().count(True)
+    assert everything.num_tokens == len(everything.points) == sample.num_tokens
 
 
 def test_tokens_without_a_positive_advantage_or_finite_numbers_are_no_points(tmp_path):
@@ -80,17 +82,17 @@ def test_tokens_without_a_positive_advantage_or_finite_numbers_are_no_points(tmp
         advantage=[1.0, -1.0, 1.0, 1.0, 1.0],
         silenced=[False] * 5,
     )
-    cloud = sample_points(run, limit=100)
-    assert sorted(cloud.points["token"]) == ["a", "e"]
+    sample = sample_tokens(run, limit=100)
+    assert sorted(sample.points["token"]) == ["a", "e"]
     axes = Figure().subplots()
-    draw_scatter(axes, cloud)
+    draw_scatter(axes, sample)
     assert axes.get_xlim()[0] == LOWEST_PROB  # where the token of probability zero is
 
 
 def test_the_thresholds_are_drawn(run):
     axes = Figure().subplots()
-    cloud = sample_points(run, limit=100)
-    draw_scatter(axes, cloud)
+    sample = sample_tokens(run, limit=100)
+    draw_scatter(axes, sample)
     vertical, horizontal = axes.lines
     assert vertical.get_xdata()[0] == 0.002
     assert horizontal.get_ydata()[0] == pytest.approx(run.series("s2t/entropy_threshold").median())
@@ -105,7 +107,7 @@ def test_a_bar_is_the_mean_gradient_norm_of_its_quadrant(run, tmp_path):
     assert [text.get_text() for text in axes.texts] == ["none", "3", "none", "none"]
 
 
-def test_tokens_are_counted_by_what_became_of_them(tmp_path):
+def test_silenced_and_kept_tokens_are_counted(tmp_path):
     run = tokens_of(
         tmp_path,
         step=[1] * 6,

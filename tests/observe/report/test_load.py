@@ -1,4 +1,4 @@
-"""What is found in a run's folder: metrics, the token log, TRL's own logs, or nothing."""
+"""Metrics and token log are read from a run's folder, damaged and foreign ones too, or a sentence says what is wrong."""
 
 import json
 
@@ -44,7 +44,7 @@ def test_runs_of_one_name_are_told_apart(tmp_path):
     assert [run.name for run in runs] == ["a/run", "b/run"]
 
 
-def test_a_folder_with_nothing_is_refused_with_a_sentence(tmp_path):
+def test_an_empty_folder_and_a_damaged_log_are_refused_by_name(tmp_path):
     with pytest.raises(ValueError, match=r"Nothing to report .*absent.*Give the output_dir"):
         load_runs([tmp_path / "absent"])
     (tmp_path / "token_log").mkdir()
@@ -58,7 +58,7 @@ def read_lines(folder, text):
     return load_runs([folder])[0]
 
 
-def test_lines_that_are_no_entries_hide_no_others(tmp_path):
+def test_damaged_lines_hide_no_others(tmp_path):
     lines = [
         '{"step": 1, "reward": 1}',
         "garbage",
@@ -73,10 +73,9 @@ def test_lines_that_are_no_entries_hide_no_others(tmp_path):
         assert read_lines(tmp_path, "\ufeff" + end.join(lines)).series("reward").to_dict() == {1: 1, 2: 2}
 
 
-def test_signs_that_end_lines_elsewhere_do_not_here(tmp_path):
-    assert read_lines(tmp_path, '{"step": 1, "note": "\u2028\x85", "reward": 1}\n').series("reward").to_dict() == {
-        1: 1
-    }
+def test_only_line_feeds_end_lines(tmp_path):
+    run = read_lines(tmp_path, '{"step": 1, "note": "\u2028\x85", "reward": 1}\n')
+    assert run.series("reward").to_dict() == {1: 1}
 
 
 def test_only_finite_numbers_of_whole_steps_are_shown(tmp_path):
@@ -87,12 +86,14 @@ def test_only_finite_numbers_of_whole_steps_are_shown(tmp_path):
     assert run.series("reward").to_dict() == {50: 0.5} and max(run.metrics.index) == 50
 
 
-@pytest.mark.parametrize("content", ["garbage", "[]", "{}", '{"log_history": 5}', "\x00"])
-def test_a_checkpoint_that_tells_nothing_is_passed_over(tmp_path, content):
+def test_a_checkpoint_without_a_log_is_passed_over(tmp_path):
     write_state(tmp_path, 1, [{"step": 1, "reward": 0.25}])
     (tmp_path / "checkpoint-2").mkdir()
-    (tmp_path / "checkpoint-2" / "trainer_state.json").write_text(content)
-    assert load_runs([tmp_path])[0].series("reward").to_dict() == {1: 0.25}
+    read = {}
+    for content in ("garbage", "[]", "{}", '{"log_history": 5}', "\x00"):
+        (tmp_path / "checkpoint-2" / "trainer_state.json").write_text(content)
+        read[content] = load_runs([tmp_path])[0].series("reward").to_dict()
+    assert not {content: values for content, values in read.items() if values != {1: 0.25}}
 
 
 def test_a_shard_of_another_version_is_read_as_far_as_it_goes(tmp_path):
@@ -113,10 +114,12 @@ def test_a_damaged_part_of_a_shard_is_named(tmp_path):
         load_runs([tmp_path])
 
 
-@pytest.mark.parametrize("threshold", [b"abc", b"nan", b"-1", b"0", b"inf", b"\xff"])
-def test_a_setting_that_is_no_threshold_is_not_drawn(tmp_path, threshold):
+def test_a_setting_that_is_no_threshold_is_not_drawn(tmp_path):
     write_run(tmp_path, num_steps=4, num_tokens=20)
-    for shard in (tmp_path / "token_log").iterdir():
-        table = pq.read_table(shard)
-        pq.write_table(table.replace_schema_metadata({b"prob_threshold": threshold, b"model": b"\xff"}), shard)
-    assert load_runs([tmp_path])[0].number("prob_threshold") is None
+    read = {}
+    for threshold in (b"abc", b"nan", b"-1", b"0", b"inf", b"\xff"):
+        for shard in (tmp_path / "token_log").iterdir():
+            table = pq.read_table(shard)
+            pq.write_table(table.replace_schema_metadata({b"prob_threshold": threshold, b"model": b"\xff"}), shard)
+        read[threshold] = load_runs([tmp_path])[0].number("prob_threshold")
+    assert not {threshold: value for threshold, value in read.items() if value is not None}

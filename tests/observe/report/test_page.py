@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from html import unescape
 from html.parser import HTMLParser
 
@@ -40,7 +41,7 @@ def list_elements(html: str) -> list[tuple[str, dict]]:
 def test_a_report_is_one_file_and_its_figures(tmp_path):
     path = build_report([write_run(tmp_path / "run")])
     assert path == tmp_path / "run" / "report" / "report.html"
-    names = ["curves", "gradient-norms", "scatter", "words-kept", "words-silenced"]
+    names = ["curves", "gradient-norms", "scatter", "silenced-token", "words-kept", "words-silenced"]
     expected = ["report.html", *(f"{name}.{ending}" for name in names for ending in ("png", "svg"))]
     assert sorted(file.name for file in path.parent.iterdir()) == sorted(expected)
     for svg in path.parent.glob("*.svg"):
@@ -70,7 +71,7 @@ def test_the_policy_allows_this_script_and_no_network(tmp_path):
     assert all(link.startswith("data:") for link in links)
 
 
-def test_rows_stay_below_the_limit_and_the_total_is_named(tmp_path, monkeypatch):
+def test_rows_are_limited_and_their_total_is_given(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "MAX_ROWS", 20)
     run = write_run(tmp_path / "run", num_tokens=300)
     total = load_runs([run])[0].tokens["silenced"].to_pylist().count(True)
@@ -100,14 +101,14 @@ def test_columns_that_were_not_logged_are_left_blank(tmp_path):
     assert data["spurious"] == [[0, 3, "", "x", "", None, None, None, None, ""]] and data["scatters"] == []
 
 
-def test_the_settings_are_named_and_no_folder_of_the_machine(tmp_path):
+def test_the_settings_are_given_without_a_path_of_this_machine(tmp_path):
     html, _ = read_report(build_report([write_run(tmp_path / "run")]))
     assert "model made-up · τp 0.002 · q 0.75 · selection low_entropy" in html and str(tmp_path) not in html
     run = Run("run", pd.DataFrame(), None, None, {"model": str(tmp_path / "checkpoint")})
     assert list_settings(run) == "model checkpoint"
 
 
-def test_a_plain_run_opens_and_says_what_is_absent(tmp_path):
+def test_a_run_of_plain_GRPO_says_what_is_missing(tmp_path):
     (tmp_path / "run").mkdir()
     write_metrics(tmp_path / "run", num_steps=4)
     html, data = read_report(build_report([tmp_path / "run"]))
@@ -117,7 +118,7 @@ def test_a_plain_run_opens_and_says_what_is_absent(tmp_path):
     )
 
 
-def test_a_log_without_metrics_opens_too(tmp_path):
+def test_a_run_without_metrics_is_reported(tmp_path):
     run = write_run(tmp_path / "run")
     (run / "metrics.jsonl").unlink()
     html, data = read_report(build_report([run]))
@@ -162,25 +163,25 @@ def test_the_command_reports_several_runs_and_refuses_an_empty_folder(tmp_path, 
     assert exit.value.code == 1 and "Nothing to report" in capsys.readouterr().err
 
 
-def test_a_missing_extra_is_named_in_one_sentence(tmp_path, capsys, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "stapo_trl.observe.report", None)
+def test_a_missing_extra_is_named(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "stapo_trl.observe.report", None)
     with pytest.raises(SystemExit):
         cli.main(["report", str(tmp_path)])
     assert 'pip install "stapo-trl[report]"' in capsys.readouterr().err
 
 
-def test_a_token_of_100_kB_makes_no_page_of_megabytes(tmp_path):
+def test_a_token_of_100_kB_does_not_fill_the_page(tmp_path):
     run = write_run(tmp_path / "run", num_tokens=40, num_completions=2, words=["x" * 100_000] * 5)
     html, data = read_report(build_report([run]))
     assert len(html) < 1e6 and {row[3] for row in data["spurious"]} == {"x" * 80 + "…"}
 
 
-def test_a_name_that_no_font_here_has_is_drawn_without_a_complaint(tmp_path, recwarn):
+def test_a_name_without_glyphs_is_drawn_without_a_warning(tmp_path, recwarn):
     build_report([write_run(tmp_path / "\U0001f9ea你好", num_tokens=20)])
     assert not [str(warning.message) for warning in recwarn if "Glyph" in str(warning.message)]
 
 
-def test_where_no_report_can_be_written_a_sentence_says_so(tmp_path, capsys):
+def test_an_output_that_cannot_be_written_is_named(tmp_path, capsys):
     write_metrics(tmp_path, num_steps=2)
     (tmp_path / "file").touch()
     (tmp_path / "folder" / "report.html").mkdir(parents=True)

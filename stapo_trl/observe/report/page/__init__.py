@@ -15,7 +15,7 @@ from ...text import show_text
 from ..curves import PANELS, draw_panel, read_lines
 from ..load import Run
 from ..quadrants import COLUMNS, TITLES, average_quadrants, format_quadrants
-from ..scatter import Cloud, draw_gradient_norms, draw_scatter
+from ..scatter import TokenSample, draw_gradient_norms, draw_scatter
 from ..style import COLORS, styled, to_inline_svg
 from ..tables import find_spurious, list_completions, list_spurious, round_number
 from ..word_cloud import CLOUDS, draw_cloud
@@ -24,28 +24,13 @@ from ..word_cloud import CLOUDS, draw_cloud
 HERE = Path(__file__).parent
 
 
-def render_page(runs: list[Run], clouds: list[Cloud], counts: list[dict], has_curves: bool) -> str:
-    """
-    The page.
-
-    Args:
-        runs (`list[Run]`):
-            The runs.
-        clouds (`list[Cloud]`):
-            The points of each run's scatter.
-        counts (`list[dict]`):
-            The counts of each run's word clouds, see [`stapo_trl.observe.report.word_cloud.count_tokens`].
-        has_curves (`bool`):
-            Whether there is more than one step to draw curves over.
-
-    Returns:
-        `str`: HTML in which every text of a model, a data set or a folder's name is escaped.
-    """
+def render_page(runs: list[Run], samples: list[TokenSample], counts: list[dict], has_curves: bool) -> str:
+    """HTML in which every text of a model, a data set or a folder's name is escaped. `counts` are of the word clouds."""
     rows, num_spurious = list_spurious(runs)
     unsilenced = [run.name for run in runs if run.tokens.num_rows and not find_spurious(run)[1]]
     panels = [_render_panel(panel, runs) for panel in PANELS] if has_curves else []
     scatters = [
-        _render_scatter(index, run, cloud) for index, (run, cloud) in enumerate(zip(runs, clouds, strict=True))
+        _render_scatter(index, run, sample) for index, (run, sample) in enumerate(zip(runs, samples, strict=True))
     ]
     data = {
         "runs": [run.name for run in runs],
@@ -71,15 +56,15 @@ def render_page(runs: list[Run], clouds: list[Cloud], counts: list[dict], has_cu
         runs=runs,
         key_numbers=[list_key_numbers(run) for run in runs],
         settings=[list_settings(run) for run in runs],
-        absent=[describe_absent(run) for run in runs],
+        missing=[describe_missing(run) for run in runs],
         panels=[(panel.name, Markup(svg)) for panel, (svg, _) in zip(PANELS, panels, strict=False)],
-        clouds=clouds,
+        samples=samples,
         scatters=[Markup(svg) for svg, _ in scatters],
         gradient_norms=Markup(_render_gradient_norms(runs)),
         quadrants=[format_quadrants(average_quadrants(run)) for run in runs],
         columns=list(COLUMNS.values()),
         spurious=TITLES["low_prob_low_entropy"],
-        words=[[Markup(svg) for svg in _render_words(index, count)] for index, count in enumerate(counts)],
+        word_clouds=[[Markup(svg) for svg in _render_word_clouds(index, count)] for index, count in enumerate(counts)],
         rows=rows,
         num_spurious=num_spurious,
         unsilenced=unsilenced,
@@ -104,7 +89,7 @@ def dump_json(data) -> str:
 
 
 def list_key_numbers(run: Run) -> list[tuple[str, str, str]]:
-    """Name, value and explanation of the numbers at the top of the page, as far as they were logged."""
+    """Name, value and explanation of the numbers at the top of the page that were logged."""
     numbers = []
     if len(run.metrics) > 1:
         numbers.append(("Steps", f"{run.metrics.index.max():,}", "optimizer steps"))
@@ -130,31 +115,30 @@ def list_key_numbers(run: Run) -> list[tuple[str, str, str]]:
 
 
 def list_settings(run: Run) -> str:
-    """What the token log says about the run, in one line."""
     settings = dict(run.settings)
     if Path(settings.get("model", "")).is_absolute():
-        settings["model"] = Path(settings["model"]).name  # the page is shared: a name, not where it lies
+        settings["model"] = Path(settings["model"]).name  # pages are shared: no path of this machine
     names = {"model": "model", "prob_threshold": "τp", "entropy_quantile": "q", "selection": "selection"}
     return " · ".join(f"{name} {show_text(settings[key])}" for key, name in names.items() if settings.get(key))
 
 
-def describe_absent(run: Run) -> list[str]:
-    """One sentence for each part of the report that this run's folder gives nothing for."""
-    absent = []
+def describe_missing(run: Run) -> list[str]:
+    """A sentence for each part of the report that this run's folder holds nothing for."""
+    missing = []
     if not run.tokens.num_rows:
-        absent.append(
+        missing.append(
             "No token log: train with STAPOTrainer, or analyse saved completions with `stapo score`, for the scatter, "
             "the word clouds and the silenced tokens."
         )
     elif not run.completions.num_rows:
-        absent.append("No completions in the token log, so the viewer has nothing of this run.")
+        missing.append("No completions in the token log, so the viewer shows none of this run.")
     if run.metrics.empty:
-        absent.append(
-            "No metrics.jsonl: it is written by `stapo train`, or by the callback stapo_trl.trainer.progress.MetricsFile."
+        missing.append(
+            "No metrics.jsonl: it is written by `stapo train`, or by the callback stapo_trl.observe.files.MetricsFile."
         )
     elif average_quadrants(run).empty:
-        absent.append("No gradient norms by quadrant: STAPOTrainer logs them on some steps, `stapo score` always.")
-    return absent
+        missing.append("No gradient norms by quadrant: STAPOTrainer logs them on some steps, `stapo score` always.")
+    return missing
 
 
 @styled
@@ -177,14 +161,14 @@ def _render_panel(panel, runs: list[Run]) -> tuple[str, dict]:
 
 
 @styled
-def _render_scatter(index: int, run: Run, cloud: Cloud) -> tuple[str, dict | None]:
-    if cloud.points.empty:
+def _render_scatter(index: int, run: Run, sample: TokenSample) -> tuple[str, dict | None]:
+    if sample.points.empty:
         return "", None
     figure = Figure(figsize=(4.6, 3.6), layout="constrained")
     axes = figure.subplots()
-    draw_scatter(axes, cloud, run.name)
+    draw_scatter(axes, sample, run.name)
     svg = to_inline_svg(figure, f"scatter-{index}", f"Tokens of {run.name} over probability and entropy")
-    points = cloud.points
+    points = sample.points
     data = {
         "name": f"scatter-{index}",
         "frame": _frame(axes),
@@ -198,7 +182,7 @@ def _render_scatter(index: int, run: Run, cloud: Cloud) -> tuple[str, dict | Non
 
 
 def _frame(axes) -> dict:
-    """Where the axes lie in the SVG (from its top left, in its units), and their limits: what hovering needs."""
+    """Where the axes lie in the SVG (from its top left, in its units), and their limits, for hovering."""
     figure = axes.figure
     left, bottom, right, top = axes.get_window_extent().transformed(figure.dpi_scale_trans.inverted()).extents * 72
     height = figure.get_figheight() * 72
@@ -216,7 +200,7 @@ def _render_gradient_norms(runs: list[Run]) -> str:
     return to_inline_svg(draw_gradient_norms(runs), "gradient-norms", "Mean gradient norm of a token by quadrant")
 
 
-def _render_words(index: int, counts: dict) -> list[str]:
+def _render_word_clouds(index: int, counts: dict) -> list[str]:
     if not counts["silenced"] and not counts["kept"]:
         return []
     svgs = []

@@ -99,25 +99,25 @@ for (const box of document.querySelectorAll("[data-run]")) {
 }
 
 const kinds = ["", "improbable, kept", "silenced"];
-for (const cloud of data.scatters) {
-  const svg = document.getElementById(cloud.name).querySelector("svg");
-  const { box: [left, top, right, bottom], x, y, scale } = cloud.frame;
-  const xs = cloud.prob.map((value) => left + along(Math.max(value, x[0]), x, scale[0]) * (right - left));
-  const ys = cloud.entropy.map((value) => bottom - along(value, y, scale[1]) * (bottom - top));
+for (const sample of data.scatters) {
+  const svg = document.getElementById(sample.name).querySelector("svg");
+  const { box: [left, top, right, bottom], x, y, scale } = sample.frame;
+  const xs = sample.prob.map((value) => left + along(Math.max(value, x[0]), x, scale[0]) * (right - left));
+  const ys = sample.entropy.map((value) => bottom - along(value, y, scale[1]) * (bottom - top));
   const ring = draw(svg, "circle", { class: "ring", r: 4, visibility: "hidden" });
   svg.addEventListener("pointermove", (event) => {
     const at = inSvg(svg, event);
     let best = -1, distance = 100;
     xs.forEach((px, index) => {
-      const d = (px - at.x) ** 2 + (ys[index] - at.y) ** 2 - cloud.kind[index];  // of close ones the silenced one
+      const d = (px - at.x) ** 2 + (ys[index] - at.y) ** 2 - sample.kind[index];  // of close ones the silenced one
       if (d < distance) { best = index; distance = d; }
     });
     ring.setAttribute("visibility", best < 0 ? "hidden" : "visible");
     if (best < 0) { hideTip(); return; }
     ring.setAttribute("cx", xs[best]); ring.setAttribute("cy", ys[best]);
-    const lines = [[make("bdi", { textContent: cloud.token[best] })], [`probability ${formatPercent(cloud.prob[best])} %`],
-      [`entropy ${format(cloud.entropy[best])} nats, step ${cloud.step[best].toLocaleString("en")}`]];
-    if (cloud.kind[best]) lines.push([kinds[cloud.kind[best]]]);
+    const lines = [[make("bdi", { textContent: sample.token[best] })], [`probability ${formatPercent(sample.prob[best])} %`],
+      [`entropy ${format(sample.entropy[best])} nats, step ${sample.step[best].toLocaleString("en")}`]];
+    if (sample.kind[best]) lines.push([kinds[sample.kind[best]]]);
     showTip(lines, event.clientX, event.clientY);
   });
   svg.addEventListener("pointerleave", () => { hideTip(); ring.setAttribute("visibility", "hidden"); });
