@@ -48,7 +48,7 @@ class S2T:
     ```python
     >>> from stapo_trl.rules.tokens import gather_one
     >>> probs, entropies = torch.tensor([0.9, 0.001, 0.001, 0.001]), torch.tensor([0.1, 0.2, 0.4, 2.0])
-    >>> tokens = Tokens(probs.log(), entropies, torch.ones(4), probs.log(), torch.zeros(4))
+    >>> tokens = Tokens(probs.log(), entropies, torch.ones(4), probs.log(), torch.zeros(4), torch.zeros(4))
     >>> # The candidates have the entropies 0.2, 0.4 and 2.0, whose 75 % quantile is 0.4 + 0.5 * (2.0 - 0.4) = 1.2: two of
     >>> # them lie below and are silenced
     >>> S2T()(tokens, gather_one).keep

@@ -21,7 +21,7 @@ class Tokens(NamedTuple):
     """
     The valid tokens with finite scores of this process in one optimizer step: vectors of shape (N,), where N may be 0.
 
-    Detached, in float32 or wider, micro-batch after micro-batch and row after row.
+    Detached, the floats in float32 or wider, micro-batch after micro-batch and row after row.
     """
 
     logps: torch.Tensor  # nats, of the current policy after the sampling temperature
@@ -29,6 +29,7 @@ class Tokens(NamedTuple):
     advantages: torch.Tensor  # zero in groups of equal rewards
     old_logps: torch.Tensor  # nats, of the policy that sampled
     keys: torch.Tensor  # reproducible random numbers in [0, 1), see `token_keys`
+    responses: torch.Tensor  # int64: the tokens of one response have the same number, on this process
 
 
 @dataclass(frozen=True)

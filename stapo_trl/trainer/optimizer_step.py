@@ -88,7 +88,7 @@ def flatten(
     inputs: list[dict[str, Any]], scores: list[tuple[torch.Tensor, torch.Tensor]], seed: int, positive_only: bool
 ) -> tuple[Tokens, list[torch.Tensor]]:
     """The tokens that a rule sees, and for each micro-batch where they stand: a boolean mask (B, T)."""
-    columns, places = [], []
+    columns, places, num_responses = [], [], 0
     for batch, (logps, entropies) in zip(inputs, scores, strict=True):
         logps, entropies = at_least_float32(logps.detach()), at_least_float32(entropies.detach())
         advantages = spread_advantages(batch)
@@ -98,7 +98,9 @@ def flatten(
             place &= advantages > MIN_ADVANTAGE
         old_logps = batch.get("old_per_token_logps", logps)
         keys = token_keys(batch["completion_ids"], seed)
-        columns.append([x[place] for x in (logps, entropies, advantages, old_logps, keys)])
+        rows = torch.arange(len(place), device=place.device).unsqueeze(1).expand_as(place) + num_responses
+        num_responses += len(place)
+        columns.append([x[place] for x in (logps, entropies, advantages, old_logps, keys, rows)])
         places.append(place)
     return Tokens(*map(torch.cat, zip(*columns, strict=True))), places
 

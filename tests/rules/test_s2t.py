@@ -15,7 +15,7 @@ def apply(probs, entropies, advantages=None, keys=None, **settings):
     probs, entropies = torch.tensor(probs, dtype=torch.float64), torch.tensor(entropies, dtype=torch.float64)
     advantages = torch.ones_like(probs) if advantages is None else torch.tensor(advantages, dtype=torch.float64)
     keys = torch.zeros_like(probs) if keys is None else torch.tensor(keys)
-    edit = S2T(**settings)(Tokens(probs.log(), entropies, advantages, probs.log(), keys), gather_one)
+    edit = S2T(**settings)(Tokens(probs.log(), entropies, advantages, probs.log(), keys, keys), gather_one)
     assert edit.advantages is None
     return edit.candidates.tolist(), (~edit.keep).tolist()
 
@@ -88,7 +88,7 @@ def test_it_equals_a_slow_reference():
                 entropies = 3 * torch.rand(1, 77, dtype=torch.float64, generator=generator)
                 advantages = torch.randn(1, 77, dtype=torch.float64, generator=generator)
                 mask = torch.ones(1, 77)
-                tokens = Tokens(logps[0], entropies[0], advantages[0], logps[0], torch.zeros(77))
+                tokens = Tokens(logps[0], entropies[0], advantages[0], logps[0], torch.zeros(77), torch.zeros(77))
                 keep = S2T(0.05, q, population)(tokens, gather_one).keep
                 expected = reference_keep_mask(logps, entropies, advantages, mask, 0.05, q, population)[0]
                 assert torch.equal(keep, expected), (seed, q, population)
@@ -105,7 +105,7 @@ def test_it_gathers_candidates_only_and_finds_its_own_among_those_of_all_process
         return torch.cat([others, values]), slice(3, 3 + len(values))
 
     logps = torch.tensor([0.001, 0.5, 0.001]).log()
-    tokens = Tokens(logps, torch.tensor([0.1, 0.1, 0.2]), torch.ones(3), logps, torch.zeros(3))
+    tokens = Tokens(logps, torch.tensor([0.1, 0.1, 0.2]), torch.ones(3), logps, torch.zeros(3), torch.zeros(3))
     # 0.75 of the way through 0.05, 0.06, 0.07, 0.1, 0.2 is 0.1, which is kept; alone, the first would be silenced
     assert S2T()(tokens, gather).keep.tolist() == [True, True, True]
     assert S2T()(tokens, gather_one).keep.tolist() == [False, True, True]
@@ -114,7 +114,7 @@ def test_it_gathers_candidates_only_and_finds_its_own_among_those_of_all_process
 
 def test_the_quadrants_are_parted_by_its_thresholds_or_the_papers():
     probs, entropies = torch.full((5,), 0.001), torch.tensor([0.0, 1.0, 2.0, 3.0, 4.0])
-    tokens = Tokens(probs.log(), entropies, torch.ones(5), probs.log(), torch.zeros(5))
+    tokens = Tokens(probs.log(), entropies, torch.ones(5), probs.log(), torch.zeros(5), torch.zeros(5))
     found = {q: S2T(entropy_quantile=q)(tokens, gather_one) for q in (0.0, 0.5, 1.0)}
     assert {q: edit.quadrants for q, edit in found.items()} == {
         0.0: (0.002, 3.0),
@@ -122,7 +122,7 @@ def test_the_quadrants_are_parted_by_its_thresholds_or_the_papers():
         1.0: (0.002, 3.0),
     }
     assert {q: edit.metrics for q, edit in found.items()} == {0.0: {}, 0.5: {"s2t/entropy_threshold": 2.0}, 1.0: {}}
-    nothing = Tokens(*[torch.empty(0)] * 5)
+    nothing = Tokens(*[torch.empty(0)] * 6)
     assert S2T()(nothing, gather_one).quadrants is None
 
 
