@@ -10,8 +10,13 @@ $$
 w^2 (1 - 2\pi(y) + e^{-H}) \le \|\nabla_a\|^2 \le w^2 (2 - 2\pi(y) - C_V H^2)
 $$
 
-with respect to the logits \\( a \\) of that position. Pure functions of tensors, without gradients. Axes: B responses, T
-completion positions; every function of elements also takes any other shape.
+with respect to the logits \\( a \\) of that position, before silencing. Pure functions of tensors, without gradients. Axes:
+B responses, T completion positions; functions of elements also take any other shape. Throughout, `per_token_logps` are
+log-probabilities and `entropies` entropies of the current policy, in nats, and advantages have the shape (B,) or (B, T).
+
+The metrics `s2t/<sign>/<quadrant>/...` come from [`describe_quadrants`]. The sign is that of the advantage; the quadrants are
+those of the paper's table, parted by \\( \tau_p \\) and by the step's entropy threshold (at q = 0 and 1 by the paper's 75 %
+quantile). A step without a candidate has none of them.
 """
 
 import math
@@ -31,7 +36,9 @@ def gradient_weights(
     ratios: torch.Tensor, advantages: torch.Tensor, epsilon_low: float, epsilon_high: float
 ) -> torch.Tensor:
     r"""
-    The factor \\( w \\) of each token's log-probability in the gradient of the clipped objective.
+    The factor \\( w \\) of each token's log-probability in the gradient of the clipped objective: \\( \rho A \\), and 0 where
+    the clip is active, which is where \\( A > 0 \\) and \\( \rho > 1 + \epsilon_{high} \\), or \\( A < 0 \\) and
+    \\( \rho < 1 - \epsilon_{low} \\).
 
     Args:
         ratios (`torch.Tensor` of shape (B, T)):
@@ -42,8 +49,7 @@ def gradient_weights(
             Clip range \\( [1 - \epsilon_{low}, 1 + \epsilon_{high}] \\).
 
     Returns:
-        `torch.Tensor` of shape (B, T): \\( \rho A \\), and 0 where the clip is active: \\( A > 0 \\) and
-        \\( \rho > 1 + \epsilon_{high} \\), or \\( A < 0 \\) and \\( \rho < 1 - \epsilon_{low} \\).
+        `torch.Tensor` of shape (B, T).
 
     Example:
 
@@ -62,21 +68,18 @@ def gradient_norm_sq(
     per_token_logps: torch.Tensor, log_sum_sq_probs: torch.Tensor, weights: torch.Tensor | float = 1.0
 ) -> torch.Tensor:
     r"""
-    Squared norm of a token's gradient with respect to the logits of its position, exact.
+    Squared norm of each token's gradient with respect to the logits of its position, exact.
 
     It is computed as \\( w^2 ((1 - \pi(y))^2 + \sum_{v \ne y} \pi(v)^2) \\), which is the same and does not cancel where
     the policy is sure.
 
     Args:
         per_token_logps (`torch.Tensor`):
-            Log-probability of each token, in nats.
+            In nats.
         log_sum_sq_probs (`torch.Tensor`, same shape):
-            \\( \ln \sum_v \pi(v)^2 \\) at its position, as TRL's fused head gives it.
+            \\( \ln \sum_v \pi(v)^2 \\) at the token's position, as TRL's fused head gives it.
         weights (`torch.Tensor` or `float`, *optional*, defaults to `1.0`):
             \\( w \\), see `gradient_weights`.
-
-    Returns:
-        `torch.Tensor` of the same shape, at least 0.
 
     Example:
 
@@ -94,21 +97,10 @@ def gradient_norm_sq_bounds(
     per_token_logps: torch.Tensor, entropies: torch.Tensor, vocab_size: int, weights: torch.Tensor | float = 1.0
 ) -> tuple[torch.Tensor, torch.Tensor]:
     r"""
-    The bounds of the paper's theorem on `gradient_norm_sq`, from the probability and the entropy alone.
+    Lower and upper bound of the paper's theorem on `gradient_norm_sq`, from the probability and the entropy alone.
 
-    Args:
-        per_token_logps (`torch.Tensor`):
-            Log-probability of each token, in nats.
-        entropies (`torch.Tensor`, same shape):
-            Entropy of its position, in nats.
-        vocab_size (`int`):
-            \\( |V| \\), at least 2.
-        weights (`torch.Tensor` or `float`, *optional*, defaults to `1.0`):
-            \\( w \\).
-
-    Returns:
-        `tuple[torch.Tensor, torch.Tensor]`: lower bound (which may be negative) and upper bound. Both are reached by a
-        uniform distribution, the lower one by every distribution that is uniform on some tokens.
+    Both are reached by a uniform distribution, the lower one by every distribution that is uniform on some tokens. The
+    lower one may be negative.
 
     Raises:
         `ValueError`: if the vocabulary has fewer than 2 tokens.
@@ -138,29 +130,24 @@ def entropy_change(
     expected_advantages: torch.Tensor | float = 0.0,
 ) -> torch.Tensor:
     r"""
-    First-order change of a position's entropy by one natural-policy-gradient step, the part of one token (the lemma).
+    First-order change of a position's entropy, in nats, by one natural-policy-gradient step: the part of one token (the
+    paper's lemma).
 
     $$
-    \Delta H(y) \approx -\eta\, \pi(y) \, [\ln \pi(y) - E_{y'} \ln \pi(y')] \, [A(y) - E_{y'} A(y')]
+    \Delta H(y) \approx -\eta\, \pi(y) \, [\ln \pi(y) - E_{y'} \ln \pi(y')] \, [A(y) - E_{y'} A(y')],
+    \qquad E_{y'} \ln \pi(y') = -H
     $$
 
     Summed over the vocabulary it is the change of the entropy by the step \\( \Delta a(v) = \eta (A(v) - E A) \\) of the
     logits, up to second order in \\( \eta \\). An improbable token with a positive advantage pushes entropy up.
 
     Args:
-        per_token_logps (`torch.Tensor`):
-            Log-probability of each token, in nats.
-        entropies (`torch.Tensor`, same shape):
-            Entropy of its position, in nats; \\( E_{y'} \ln \pi(y') = -H \\).
-        advantages (`torch.Tensor`, broadcastable to the same shape):
-            Advantages.
+        per_token_logps, entropies, advantages (`torch.Tensor`, of one shape):
+            Of each token and its position.
         learning_rate (`float`, *optional*, defaults to `1.0`):
             \\( \eta \\).
         expected_advantages (`torch.Tensor` or `float`, *optional*, defaults to `0.0`):
             \\( E_{y'} A(y') \\) at the position. Group-normalised advantages have mean zero.
-
-    Returns:
-        `torch.Tensor` of the same shape, in nats.
 
     Example:
 
@@ -178,20 +165,9 @@ def find_quadrants(
     per_token_logps: torch.Tensor, entropies: torch.Tensor, prob_threshold: float, entropy_threshold: float
 ) -> torch.Tensor:
     r"""
-    The quadrant of each token in the plane of probability and entropy.
+    The quadrant of each token in the plane of probability and entropy, as an index into `QUADRANTS`.
 
-    Args:
-        per_token_logps (`torch.Tensor`):
-            Log-probability of each token, in nats.
-        entropies (`torch.Tensor`, same shape):
-            Entropy of its position, in nats.
-        prob_threshold (`float`):
-            \\( \tau_p \\). A token at the threshold counts as probable.
-        entropy_threshold (`float`):
-            \\( \tau_h \\), in nats. A token at the threshold counts as high.
-
-    Returns:
-        `torch.Tensor` of the same shape: indices into `QUADRANTS`.
+    A token at a threshold, \\( \tau_p \\) or \\( \tau_h \\) (nats), counts as high.
 
     Example:
 
@@ -218,13 +194,13 @@ def sum_quadrants(
 
     Args:
         per_token_logps, entropies (`torch.Tensor` of shape (B, T)):
-            Of the current policy, in nats.
+            Tokens for which one of them is not finite are left out.
         gradient_norms (`torch.Tensor` of shape (B, T)):
             Roots of `gradient_norm_sq`.
         advantages (`torch.Tensor` of shape (B,) or (B, T)):
-            Advantages. Values up to `MIN_ADVANTAGE` count as zero.
+            Values up to `MIN_ADVANTAGE` count as zero.
         mask (`torch.Tensor` of shape (B, T)):
-            1 for valid tokens. Those with a non-finite log-probability or entropy are left out.
+            1 for valid tokens.
         prob_threshold, entropy_threshold (`float`):
             See `find_quadrants`.
 
@@ -249,11 +225,7 @@ def sum_quadrants(
 
 def describe_quadrants(sums: torch.Tensor) -> dict[str, float]:
     """
-    Counts, shares and means of each quadrant, from `sum_quadrants`.
-
-    Args:
-        sums (`torch.Tensor` of shape (3, 4, 6)):
-            Sums over `SIGNS`, `QUADRANTS` and `STATISTICS`.
+    Counts, shares and means of each quadrant, from the sums of `sum_quadrants`.
 
     Returns:
         `dict[str, float]`: for each sign but zero and each quadrant, `"{sign}/{quadrant}/..."` with

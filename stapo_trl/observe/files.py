@@ -14,15 +14,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 
 def write_atomically(path: str | Path, text: str) -> None:
-    """
-    Write a text file, in UTF-8, whole or not at all.
-
-    Args:
-        path (`str` or `Path`):
-            The file.
-        text (`str`):
-            Its content.
-    """
+    """Write a text file, in UTF-8, whole or not at all: a killed run leaves the former one."""
     with replace_atomically(path) as unfinished, open(unfinished, "w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
@@ -31,13 +23,7 @@ def write_atomically(path: str | Path, text: str) -> None:
 
 @contextmanager
 def replace_atomically(path: str | Path) -> Iterator[Path]:
-    """
-    A file to write to, hidden beside the one that it becomes when the block ends without an error.
-
-    Args:
-        path (`str` or `Path`):
-            The file that is written.
-    """
+    """A file to write to, hidden beside the one that it becomes when the block ends without an error."""
     path = Path(path)
     unfinished = path.with_name(f".{path.name}")
     yield unfinished
@@ -48,8 +34,8 @@ class MetricsFile(TrainerCallback):
     """
     Writes every log entry to `metrics.jsonl` in the run's folder, one JSON object a line.
 
-    A resumed run begins with the entries that its checkpoint holds, so that each step stands in the file once. A disk
-    that refuses ends the file with a warning, not the run.
+    A resumed run begins with the entries that its checkpoint holds, so that each step stands in the file once. A full
+    disk ends the file with a warning, not the run.
     """
 
     path = None
@@ -83,15 +69,9 @@ def to_line(step: int, logs: dict) -> str:
 
 def read_metrics(path: str | Path) -> list[dict]:
     """
-    Log entries of a run, in order.
+    Log entries of a `metrics.jsonl`, in order, each with its `step`; none if the file is missing.
 
-    Args:
-        path (`str` or `Path`):
-            A `metrics.jsonl`. A missing file counts as empty; lines that are no JSON object, such as a last one that a
-            killed run left unfinished, are passed over.
-
-    Returns:
-        `list[dict]`: one entry a line, each with its `step`.
+    Lines that are no JSON object, such as the last one of a killed run, are skipped.
     """
     text = Path(path).read_text(encoding="utf-8-sig", errors="replace") if Path(path).exists() else ""
     entries = []

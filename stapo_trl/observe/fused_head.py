@@ -16,16 +16,8 @@ def capture_sum_sq(model: PreTrainedModel, temperature: float, cast_lm_head_to_f
     TRL fixes the outputs of the head when it is added, and every output costs a little in every forward. So the head is
     added once more, for these forwards only; loss and gradients are the same.
 
-    Args:
-        model (`PreTrainedModel`):
-            The causal language model itself, not a PEFT or distributed wrapper around it.
-        temperature (`float`):
-            Sampling temperature.
-        cast_lm_head_to_fp32 (`bool`):
-            As in [`~trl.GRPOConfig`].
-
-    Yields:
-        `list[torch.Tensor]`: one tensor of shape (B, sequence length - 1) for each forward so far.
+    `model` is the causal language model itself, not a PEFT or distributed wrapper around it. The list that is yielded gets
+    one tensor of shape (B, sequence length - 1) for each forward.
     """
     own_forward = model.forward
     add_fused_lm_head(model, temperature, cast_lm_head_to_fp32, ("log_probs", "entropy", "log_sum_sq_probs"))
@@ -58,14 +50,10 @@ def find_alternatives(
             The sequence, without padding.
         positions (`list[int]`):
             Positions of tokens in it, each at least 1.
-        temperature (`float`):
-            Sampling temperature.
-        count (`int`, *optional*, defaults to `5`):
-            Tokens for each position.
 
     Returns:
-        `list[tuple[list[int], list[float]]]`: for each position the ids of the most probable tokens, best first, and
-        their probabilities.
+        `list[tuple[list[int], list[float]]]`: for each position the ids of the `count` most probable tokens after the
+        sampling temperature, best first, and their probabilities.
     """
     input_ids = input_ids[: max(positions)].unsqueeze(0)
     logits = model(

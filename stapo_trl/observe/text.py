@@ -1,24 +1,17 @@
-"""Text of tokens for human eyes: white space, control and formatting characters become signs that can be seen."""
+"""Text of tokens for human eyes: white space, control and formatting characters become visible signs."""
 
 import unicodedata
 from collections.abc import Sequence
 
 
 SIGNS = {chr(code): chr(0x2400 + code) for code in range(32)} | {"\n": "↵", "\t": "⇥", "\x7f": "␡"}
-LONGEST = 80  # characters of a token that are shown: no vocabulary has longer ones but for runs of one character
+LONGEST = 80  # characters of a token that are shown: only runs of one character are longer in any vocabulary
 INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zs", "Zl", "Zp"}  # categories of Unicode
 
 
 def show_text(text: str) -> str:
     r"""
     A text in which nothing is invisible but the plain space.
-
-    Args:
-        text (`str`):
-            Any text.
-
-    Returns:
-        `str`: without control, formatting (such as right-to-left marks), private and unassigned characters.
 
     Example:
 
@@ -32,14 +25,7 @@ def show_text(text: str) -> str:
 
 def show_token(token: str) -> str:
     """
-    A token as it is, with its spaces visible too.
-
-    Args:
-        token (`str`):
-            Text of one token.
-
-    Returns:
-        `str`: never empty, and cut where it is longer than any real token.
+    A token with its spaces visible too: never empty, and cut where it is longer than any real token.
 
     Example:
 
@@ -54,22 +40,13 @@ def show_token(token: str) -> str:
 
 
 def shorten(token: str) -> str:
-    """At most `LONGEST` characters of a token, and a sign where that is not all: a page would hang over more."""
+    """At most `LONGEST` characters of a token: a page would hang over more."""
     return token if len(token) <= LONGEST else token[:LONGEST] + "…"
 
 
 def show_alternatives(tokens: Sequence[str | None] | None, probs: Sequence[float | None] | None) -> str:
     """
-    The most probable tokens of a position, as the paper shows them.
-
-    Args:
-        tokens (`Sequence[str]`, *optional*):
-            The tokens, best first.
-        probs (`Sequence[float]`, *optional*):
-            Their probabilities.
-
-    Returns:
-        `str`: empty if they are unknown.
+    The most probable tokens of a position, best first, as the paper shows them; empty if they are unknown.
 
     Example:
 

@@ -2,7 +2,8 @@
 The token log of a run: which tokens were silenced, and what they looked like, in Parquet files under `token_log/`.
 
 Each process writes shards of its own, `tokens-{first step}-{rank}.parquet` and `completions-{first step}-{rank}.parquet`.
-A shard appears under its name when it is whole, so a crash loses at most the rows that were not written yet.
+A shard appears under its name when it is whole, so a crash loses at most the rows that were not written yet. A row takes
+about a hundred bytes. Logging changes no weight of the run.
 """
 
 import os
@@ -31,7 +32,7 @@ TOKENS = pa.schema(
         "after": pa.string(),
         "prob": pa.float32(),  # of the current policy, after the sampling temperature
         "entropy": pa.float32(),  # nats
-        "entropy_threshold": pa.float32(),  # nats, of the token's mini-batch; null if it had no candidate
+        "entropy_threshold": pa.float32(),  # nats, of the token's optimizer step; null if that had no candidate
         "advantage": pa.float32(),
         "reward": pa.float32(),
         "ratio": pa.float32(),  # pi_theta / pi_old
@@ -63,16 +64,12 @@ SCHEMAS = {"tokens": TOKENS, "completions": COMPLETIONS}
 
 class TokenLog(TrainerCallback):
     """
-    Writes the token log of one process. The trainer closes a shard before each checkpoint is complete, so that a
-    resumed run has every row before it, and as a callback drops what it is going to do again.
+    Writes the token log of one process. The trainer writes a shard before each checkpoint is complete, so that a resumed
+    run has every row before it; as a callback the log drops the rows of the steps that are taken again.
 
     Args:
-        run_dir (`str` or `Path`):
-            The run's folder.
-        rank (`int`, *optional*, defaults to `0`):
-            Index of the process.
         metadata (`dict[str, str]`, *optional*):
-            Settings of the run, kept in each file: `prob_threshold`, `entropy_quantile`, `selection`, `model`.
+            Settings of the run, kept in each file: `prob_threshold`, `entropy_quantile`, `selection`, `rule`, `model`.
         max_rows (`int`, *optional*, defaults to `5000`):
             Tokens after which a shard is written.
 
@@ -106,7 +103,7 @@ class TokenLog(TrainerCallback):
             self.write()
 
     def write(self) -> None:
-        """Write the rows so far as one shard. A disk that refuses ends the log with a warning, not the run."""
+        """Write the rows so far as one shard. A full disk ends the log with a warning, not the run."""
         for name, rows in self.rows.items():
             if not rows or self.failed:
                 continue
@@ -166,7 +163,7 @@ def read_token_log(run_dir: str | Path, name: str = "tokens") -> pa.Table:
 
 
 def _read_shard(path: Path, schema: pa.Schema) -> pa.Table:
-    """A shard in the columns of today; those that another version did not write are null."""
+    """A shard in the columns of this version; those that another version did not write are null."""
     try:
         table = pq.read_table(path, partitioning=None)
         columns = [

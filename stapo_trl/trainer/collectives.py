@@ -14,16 +14,9 @@ from ..rules.selection import at_least_float32
 
 def gather_ragged(accelerator: Accelerator, values: torch.Tensor) -> tuple[torch.Tensor, slice]:
     """
-    Vectors of all processes, joined in the order of the processes, and where this process's own lies.
+    Vectors of all processes, joined in the order of the processes, and the slice of them that is this process's own.
 
-    Args:
-        accelerator (`Accelerator`):
-            The trainer's.
-        values (`torch.Tensor` of shape (N,)):
-            Finite floats of one dtype on all ranks; N differs between ranks and may be 0.
-
-    Returns:
-        `tuple[torch.Tensor, slice]`: vector of all values, and the slice of it that equals `values`.
+    `values` (n,) are finite floats of one dtype on all ranks; n differs between ranks and may be 0.
     """
     values = at_least_float32(values)
     padded = accelerator.pad_across_processes(values, pad_index=float("-inf"))
@@ -37,14 +30,7 @@ def sum_over_processes(accelerator: Accelerator, values: Iterable[torch.Tensor |
     """
     Sums of scalars over all processes, on the host: one collective and one synchronisation for all of them.
 
-    Args:
-        accelerator (`Accelerator`):
-            The trainer's.
-        values (iterable of scalar `torch.Tensor` or `float`):
-            This process's summands.
-
-    Returns:
-        `list[float]`: one sum for each value, the same on all ranks; counts are exact up to 2^53.
+    They are the same on all ranks, and counts are exact up to 2^53.
     """
     device = accelerator.device
     dtype = torch.float32 if device.type == "mps" else torch.float64  # Apple's GPUs have no float64

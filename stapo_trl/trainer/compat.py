@@ -2,8 +2,8 @@
 The one place that looks at versions and at TRL's private methods.
 
 [`STAPOTrainer`] overrides or calls a handful of `GRPOTrainer`'s methods. They are private and have changed before, so
-their signatures are compared with the tested ones when the trainer is built, and `tests/test_compat.py` pins what a
-signature does not show.
+their signatures are compared with the tested ones when the trainer is built, and `tests/trainer/test_compat.py`
+pins what a signature does not show.
 """
 
 import inspect
@@ -44,16 +44,9 @@ HOOKS = {
 
 def check_environment(uses_peft: bool) -> None:
     """
-    Tell of packages that were upgraded under a running session, and refuse a torchao that PEFT cannot work with.
+    Warn of packages that were upgraded under a running session, and refuse a torchao that PEFT cannot work with.
 
-    Hosted notebooks come with older versions of both, already imported.
-
-    Args:
-        uses_peft (`bool`):
-            Whether an adapter is trained.
-
-    Raises:
-        `RuntimeError`: if PEFT refuses the torchao that is installed.
+    Hosted notebooks such as Colab come with older versions of both, already imported.
     """
     for name in ("accelerate", "datasets", "peft", "pyarrow", "transformers", "trl"):
         loaded = getattr(sys.modules.get(name), "__version__", None)
@@ -79,15 +72,8 @@ def check_environment(uses_peft: bool) -> None:
 
 def check_base_trainer(base: type) -> None:
     """
-    Refuse a `GRPOTrainer` that the overrides were not written for.
-
-    Args:
-        base (`type`):
-            The class that [`STAPOTrainer`] inherits from.
-
-    Raises:
-        `RuntimeError`: if Unsloth is loaded, whose generated trainer computes no entropies, or if one of the methods
-        that the overrides rely on is missing or has other parameters.
+    Refuse a `GRPOTrainer` that the overrides were not written for: Unsloth's, whose forward returns no entropies, or one in
+    which a method that they rely on is missing or has other parameters.
     """
     if "unsloth" in sys.modules or "unsloth" in f"{base.__module__}.{base.__qualname__}".lower():
         raise RuntimeError(

@@ -19,7 +19,7 @@ class FiniteStepTrainer(ExactResumeTrainer):
     together, from one sum a step.
 
     A skipped step changes neither weights nor the optimizer's state (gradients of zero would: by weight decay and
-    momentum). It counts as a step of the run.
+    momentum). It counts as a step of the run, and from the first one on `s2t/nonfinite_steps` logs how many there were.
     """
 
     _num_nonfinite_steps = 0  # of this run, the same on all processes

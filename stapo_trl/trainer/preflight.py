@@ -1,4 +1,8 @@
-"""What [`STAPOTrainer`] refuses before its first step: data that could only fail, or train on nothing, later."""
+"""
+What is refused before the first step: settings, data and policies that would only fail, or train on nothing, later.
+
+Each check raises a `ValueError` that says what is wrong, what was seen, and what to do.
+"""
 
 import inspect
 import math
@@ -27,18 +31,7 @@ PLACEHOLDERS = ("image_token", "audio_token", "video_token")
 
 
 def check_dataset(dataset: Dataset | IterableDataset | None, args: GRPOConfig) -> None:
-    """
-    Refuse a training set without prompts, or with fewer prompts than one generation batch.
-
-    Args:
-        dataset (`Dataset` or `IterableDataset`, *optional*):
-            Training set. Of a streamed one only the columns are checked, where they are known.
-        args ([`~trl.GRPOConfig`]):
-            Its `generation_batch_size` and `num_generations` tell how many prompts one generation takes.
-
-    Raises:
-        `ValueError`: if the column `"prompt"` is missing or the set is too small.
-    """
+    """A training set without prompts, or with fewer than one generation batch takes. Of streams only columns are checked."""
     columns = getattr(dataset, "column_names", None)
     if columns is not None and "prompt" not in columns:
         raise ValueError(
@@ -54,16 +47,7 @@ def check_dataset(dataset: Dataset | IterableDataset | None, args: GRPOConfig) -
 
 
 def check_output_dir(args: GRPOConfig) -> None:
-    """
-    Refuse a folder that no checkpoint can be written to.
-
-    Args:
-        args ([`~trl.GRPOConfig`]):
-            Its `output_dir` exists.
-
-    Raises:
-        `ValueError`: if this process saves checkpoints, and has no right to write there.
-    """
+    """A folder that this process saves checkpoints to, and has no right to write."""
     if args.should_save and args.save_strategy != "no" and not os.access(args.output_dir, os.W_OK):
         raise ValueError(
             f"Checkpoints cannot be written to '{args.output_dir}', which is read-only here: give another output_dir, "
@@ -73,26 +57,10 @@ def check_output_dir(args: GRPOConfig) -> None:
 
 def check_reward_columns(dataset: Dataset | IterableDataset | None, reward_funcs: Callable | list | None) -> None:
     """
-    Refuse a training set that lacks a column which a reward function needs.
+    A training set that lacks a column which a reward function needs.
 
     A function needs the columns of its arguments without default, and one of `function.answer_columns` if it has that
-    attribute, as the rewards of this package do.
-
-    Args:
-        dataset (`Dataset` or `IterableDataset`, *optional*):
-            Training set.
-        reward_funcs (`Callable`, or list of them, *optional*):
-            Reward functions. Reward models and names of models are passed over.
-
-    Raises:
-        `ValueError`: naming the function, the column, and the columns there are.
-
-    Example:
-
-    ```python
-    check_reward_columns(Dataset.from_dict({"prompt": ["1+1="], "gold": ["2"]}), math_accuracy_reward)
-    # ValueError: The reward function 'math_accuracy_reward' needs the column 'solution' or 'answer' or ...
-    ```
+    attribute, as the rewards of this package do. Reward models and names of models are not checked.
     """
     columns = getattr(dataset, "column_names", None)
     if columns is None:
@@ -109,19 +77,8 @@ def check_reward_columns(dataset: Dataset | IterableDataset | None, reward_funcs
 
 def check_policy(model: PreTrainedModel, processing_class, dataset: Dataset | IterableDataset | None) -> None:
     """
-    Refuse a policy that cannot learn, or cannot read its prompts.
-
-    Args:
-        model (`PreTrainedModel`):
-            The policy, with its adapter.
-        processing_class (`PreTrainedTokenizerBase` or `ProcessorMixin`):
-            Its tokenizer or processor.
-        dataset (`Dataset` or `IterableDataset`, *optional*):
-            Training set whose prompts the chat template writes. Streams are not read.
-
-    Raises:
-        `ValueError`: if no parameter is trainable, the tokenizer has tokens that the model has no embedding for
-        (placeholders of images, audio and video aside), or the prompts are chats and there is no chat template.
+    A policy without a trainable parameter, with tokens that have no embedding (placeholders of images, audio and video
+    aside), or without the chat template that its prompts need. Streams are not read.
     """
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ValueError(
@@ -151,16 +108,7 @@ def check_policy(model: PreTrainedModel, processing_class, dataset: Dataset | It
 
 
 def check_loss_scaling(model: PreTrainedModel) -> None:
-    """
-    Refuse trainable weights of 16 bits where the loss is scaled for fp16, which fails with the first step.
-
-    Args:
-        model (`PreTrainedModel`):
-            The policy.
-
-    Raises:
-        `ValueError`: naming the type of the weights.
-    """
+    """Trainable weights of 16 bits under fp16, whose loss scaler fails with the first step."""
     for parameter in model.parameters():
         if parameter.requires_grad and parameter.dtype in (torch.float16, torch.bfloat16):
             raise ValueError(

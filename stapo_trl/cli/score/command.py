@@ -1,8 +1,9 @@
 """
 `stapo score`: which tokens of saved completions are spurious under a model, without any training.
 
-It writes a folder that `stapo report` opens: `metrics.jsonl` with one entry for each mini-batch, and `token_log/`. Text is
-tokenised again, which can differ from the tokens that were sampled: a column `completion_ids` avoids that.
+It writes a folder that `stapo report` opens: `metrics.jsonl` with one entry for each optimizer step, and `token_log/`.
+Text is tokenised again, which can differ from the tokens that were sampled: a column `completion_ids` avoids that. Of a
+completion with tool calls the last answer is scored, behind the turns before it.
 """
 
 import argparse
@@ -31,13 +32,7 @@ WRITTEN = {"metrics.jsonl", "token_log", "report"}  # in the output folder
 
 
 def main(argv: Sequence[str]) -> None:
-    """
-    Score a file of completions, write the folder, and print what each quadrant holds.
-
-    Args:
-        argv (`Sequence[str]`):
-            Command-line arguments after `stapo score`.
-    """
+    """Score a file of completions, write the folder, and print what each quadrant holds."""
     parser = argparse.ArgumentParser("stapo score", description=__doc__)
     parser.add_argument("--model", required=True, help=f"folder or hub name of the policy, or {EMBEDDED}")
     parser.add_argument("--data", required=True, help="completions: a JSON, JSONL, CSV or parquet file")
@@ -112,12 +107,12 @@ def score_file(arguments: argparse.Namespace) -> None:
 
 
 def load_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """The model on the device that there is, and its tokenizer."""
+    """The model, on the GPU if there is one, and its tokenizer."""
     if name == EMBEDDED:
         from ...arithmetic.warm_start import WarmStart, get_warm_start
 
         name = get_warm_start(WarmStart())
-    tokenizer = load_tokenizer(name)  # says what a name that is no model lacks
+    tokenizer = load_tokenizer(name)  # raises a sentence for a name that is no model
     model = AutoModelForCausalLM.from_pretrained(name, dtype="auto")
     return model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer
 

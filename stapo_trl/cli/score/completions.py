@@ -29,19 +29,7 @@ LARGEST = torch.finfo(torch.float32).max
 
 @dataclass
 class Completion:
-    """
-    One completion.
-
-    Args:
-        problem_id (`str`):
-            The same for all completions of a prompt.
-        prompt_ids, completion_ids (`list[int]`):
-            Tokens, without padding.
-        reward (`float` or `None`):
-            Reward, if it is known.
-        advantage (`float`):
-            Advantage.
-    """
+    """A completion with its tokens, without padding; completions of one prompt have the same `problem_id`."""
 
     problem_id: str
     prompt_ids: list[int]
@@ -52,16 +40,10 @@ class Completion:
 
 def read_rows(path: str | Path, prompt=None, completion=None, reward=None) -> list[dict]:
     """
-    Read a file of completions, with its columns under the names `prompt`, `completion` and `reward`.
+    The rows of a file of completions, with its columns under the names `prompt`, `completion` and `reward`.
 
-    Args:
-        path (`str` or `Path`):
-            A JSON, JSONL, CSV, TSV or parquet file, or a folder of them; see [`~stapo_trl.data.reading.source.open_rows`].
-        prompt, completion, reward (`str`, *optional*):
-            Names of the columns in the file. By default the first of `NAMES` that it has, whatever their case.
-
-    Returns:
-        `list[dict]`: the rows, all with the same columns.
+    The file is what [`~stapo_trl.data.reading.source.open_rows`] reads. The columns are those that are named, by default the
+    first of `NAMES` that it has, whatever their case.
 
     Raises:
         `FileNotFoundError`: if there is no such file.
@@ -104,7 +86,7 @@ def _parse_cell(name: str, text: str | None) -> object:
 def tokenize_rows(rows: Sequence[Mapping], tokenizer: PreTrainedTokenizerBase) -> list[Completion]:
     """
     Tokenise completions as GRPOTrainer has them: the prompt alone, by the chat template if it is a conversation, and the
-    completion alone.
+    completion alone. Rows without a token are left out.
 
     Saved text tokenised again can differ from the tokens that were sampled, and lacks the end-of-sequence token. The
     columns `prompt_ids` and `completion_ids` avoid both.
@@ -114,11 +96,6 @@ def tokenize_rows(rows: Sequence[Mapping], tokenizer: PreTrainedTokenizerBase) -
             Rows with `prompt` and `completion` (text or messages), or `prompt_ids` and `completion_ids`; `reward` or
             `advantage`; and `problem_id` if prompts do not tell problems apart. Of a completion with several messages
             the last one of the assistant is scored, behind those before it.
-        tokenizer (`PreTrainedTokenizerBase`):
-            The model's tokenizer.
-
-    Returns:
-        `list[Completion]`: in the order of the rows; those without a token are left out.
 
     Raises:
         `ValueError`: for a row that cannot be tokenised or whose numbers are none, by its number from 0.

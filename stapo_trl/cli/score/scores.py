@@ -1,4 +1,4 @@
-"""Saved completions under a model: the scores of their tokens, STAPO's rule on them, and rows for the token log."""
+"""The tokens of saved completions: their scores under a model, the token rule on them, and rows for the token log."""
 
 import warnings
 
@@ -25,21 +25,8 @@ def score_completions(
     model: PreTrainedModel, completions: list[Completion], temperature: float = 1.0, batch_size: int = 8
 ) -> list[torch.Tensor]:
     """
-    What the model thinks of each token.
-
-    Args:
-        model (`PreTrainedModel`):
-            Causal language model.
-        completions (`list[Completion]`):
-            Completions.
-        temperature (`float`, *optional*, defaults to `1.0`):
-            Sampling temperature.
-        batch_size (`int`, *optional*, defaults to `8`):
-            Completions in a forward.
-
-    Returns:
-        `list[torch.Tensor]`: for each completion (3, T) in float32: log-probabilities and entropies, in nats, and
-        log-sums of squared probabilities.
+    Log-probabilities and entropies, in nats, and log-sums of squared probabilities of the tokens of each completion: (3, T)
+    in float32.
 
     Raises:
         `ValueError`: for a token or a position that the model does not have.
@@ -51,7 +38,7 @@ def score_completions(
         text = f"A prompt with its completion has {max(lengths)} tokens, but the model was made for {context} at most"
         if not hasattr(config, "rope_parameters"):  # its positions are learned, and there are no more
             raise ValueError(f"{text}: leave longer ones out.")
-        warnings.warn(f"{text}: what it says of the tokens beyond means little.")
+        warnings.warn(f"{text}, so the scores of the tokens beyond mean little.")
     num_embeddings = model.get_input_embeddings().num_embeddings
     for number, completion in enumerate(completions):
         if (highest := max(completion.prompt_ids + completion.completion_ids)) >= num_embeddings:
@@ -94,21 +81,11 @@ def apply_rule(
     step: int = 1,
 ) -> tuple[dict[str, float], dict[str, list]]:
     """
-    Apply STAPO's rule to one mini-batch, as the trainer does.
-
-    Args:
-        completions (`list[Completion]`):
-            The mini-batch.
-        scores (`list[torch.Tensor]`):
-            Their scores, from [`score_completions`].
-        rule ([`~stapo_trl.rules.tokens.Rule`]):
-            The token rule.
-        step (`int`, *optional*, defaults to `1`):
-            What the metrics call this mini-batch.
+    Apply a token rule to completions that make one optimizer step, as the trainer does.
 
     Returns:
         `tuple[dict, dict]`: the metrics, as STAPOTrainer names them, and for each completion tensors (T,) of its tokens:
-        `candidate`, `silenced`, `gradient_norm`; and `entropy_threshold`, a scalar, the same for all.
+        `candidate`, `silenced`, `gradient_norm`; and `entropy_threshold`, a number or `None`, the same for all.
     """
     lengths = [score.size(1) for score in scores]
     logps, entropies, sums_sq = torch.cat(scores, dim=1).unsqueeze(1)  # (1, N) each: one response of all tokens
