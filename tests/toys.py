@@ -4,6 +4,7 @@ import math
 import zlib
 from pathlib import Path
 
+import pytest
 import torch
 from trl import GRPOTrainer
 
@@ -83,17 +84,18 @@ def reference_keep_mask(logps, entropies, advantages, mask, tau=TOY_PROB_THRESHO
     return keep
 
 
-def run_step(trainer, monkeypatch, micro_batches: list[dict]) -> list[torch.Tensor]:
+def run_step(trainer, micro_batches: list[dict]) -> list[torch.Tensor]:
     """Losses of one optimizer step over given inputs, gradients accumulated, as the training loop computes them."""
-    monkeypatch.setattr(GRPOTrainer, "_prepare_inputs", lambda self, inputs: inputs)
-    trainer.model.train()
-    trainer.model.zero_grad()
-    trainer.get_batch_samples(iter(micro_batches), len(micro_batches), trainer.accelerator.device)
-    trainer.current_gradient_accumulation_steps = len(micro_batches)
     losses = []
-    for micro_batch in micro_batches:
-        losses.append(trainer.compute_loss(trainer.model, trainer._prepare_inputs(micro_batch)))
-        losses[-1].backward()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GRPOTrainer, "_prepare_inputs", lambda self, inputs: inputs)
+        trainer.model.train()
+        trainer.model.zero_grad()
+        trainer.get_batch_samples(iter(micro_batches), len(micro_batches), trainer.accelerator.device)
+        trainer.current_gradient_accumulation_steps = len(micro_batches)
+        for micro_batch in micro_batches:
+            losses.append(trainer.compute_loss(trainer.model, trainer._prepare_inputs(micro_batch)))
+            losses[-1].backward()
     return losses
 
 

@@ -111,7 +111,7 @@ def test_the_auxiliary_loss_of_mixtures_of_experts_stays(make_trainer, monkeypat
         model = Qwen3MoeForCausalLM(copy.deepcopy(config))
         settings = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": num_micro}
         trainer = make_trainer(*classes, model=model, **settings, **own)
-        run_step(trainer, monkeypatch, [make_inputs(4, 6, seed) for seed in range(num_micro)])
+        run_step(trainer, [make_inputs(4, 6, seed) for seed in range(num_micro)])
         assert len(trainer._metrics["train"]["aux_loss"]) == num_micro
         gradients.append([parameter.grad for parameter in trainer.model.parameters()])
     torch.testing.assert_close(*gradients, rtol=0, atol=0)

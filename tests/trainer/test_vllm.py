@@ -97,7 +97,7 @@ def test_the_importance_ratio_multiplies_kept_tokens_only(make_vllm_trainer, mon
         ratio = torch.rand(keep.shape, generator=torch.Generator().manual_seed(3)) + 0.5
         inputs["importance_sampling_ratio"] = torch.where(keep, ratio, spoiled)
         inputs["old_per_token_logps"] = inputs["sampling_per_token_logps"] = logps
-        losses += run_step(trainer, monkeypatch, [inputs])
+        losses += run_step(trainer, [inputs])
         kept = (keep & inputs["completion_mask"].bool()).float()
         expected = -(ratio * inputs["advantages"].unsqueeze(1) * kept).sum() / kept.sum()
         torch.testing.assert_close(losses[-1].detach(), expected)
