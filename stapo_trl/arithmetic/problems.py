@@ -17,7 +17,7 @@ SPLITS = {"test": {0}, "validation": {1}, "train": {2, 3, 4, 5, 6, 7, 8, 9}}  # 
 
 def load_arithmetic(split: str = "train", size: int = 1000, num_terms: int = 5, seed: int = 0) -> Dataset:
     """
-    Problems of the embedded task.
+    Problems of the embedded task: the same for the same arguments.
 
     Args:
         split (`str`, defaults to `"train"`):
@@ -83,16 +83,7 @@ def _draw_problem(rng: random.Random, num_terms: int) -> str:
 
 
 def work_out(problem: str) -> list[tuple[int, str, int]]:
-    """
-    The steps of a chain: `"12+7-3"` -> `[(12, "+7", 19), (19, "-3", 16)]` (value before, operation, value after).
-
-    Args:
-        problem (`str`):
-            A chain, without or with the `=?` at its end.
-
-    Returns:
-        `list[tuple[int, str, int]]`: one entry for each operation.
-    """
+    """The steps of a chain: `"12+7-3=?"` gives `[(12, "+7", 19), (19, "-3", 16)]`."""
     operations = problem.removesuffix("=?").replace("+", " +").replace("-", " -").split()
     value, steps = int(operations[0]), []
     for operation in operations[1:]:
@@ -103,21 +94,10 @@ def work_out(problem: str) -> list[tuple[int, str, int]]:
 
 def write_answer(problem: str, rng: random.Random | None = None, slip_rate: float = 0.0) -> str:
     r"""
-    A worked answer, with slips of the three kinds that the paper finds among spurious tokens, if asked for.
+    A worked answer, each step with a slip at this rate, of the three kinds that the paper finds among spurious tokens.
 
-    Args:
-        problem (`str`):
-            A chain such as `"12+7-3=?"`.
-        rng (`random.Random`, *optional*):
-            Generator for the slips.
-        slip_rate (`float`, defaults to `0.0`):
-            Chance of a slip in each step, in [0, 1]: odd wording, a wrong intermediate result that is not used
-            afterwards, or stray formatting. None of them changes the final answer.
-
-    Returns:
-        `str`: the steps, and the result in a box.
-
-    Example:
+    They are odd wording, a wrong intermediate result that is not used afterwards, and stray formatting; none changes the
+    final answer.
 
     ```python
     >>> write_answer("12+7-3=?")

@@ -8,6 +8,7 @@ from transformers.utils import is_bitsandbytes_available
 from trl import DatasetMixtureConfig, ModelConfig, get_peft_config, get_quantization_config
 
 from ..arithmetic.run import build_trainer, measure, show_result
+from ..arithmetic.warm_start import WarmStart
 from ..observe.files import MetricsFile
 from ..trainer.resume import StopOnInterrupt
 from ..trainer.stapo import STAPOTrainer
@@ -48,7 +49,7 @@ def main(argv: Sequence[str]) -> None:
                 "The embedded recipe trains all weights of its own model: give --model_name_or_path and --dataset_name "
                 "to train an adapter or a quantised model."
             )
-        trainer = build_trainer(args, reward_funcs)
+        trainer = build_trainer(args, reward_funcs, WarmStart(seed=args.seed), heldout_every=20)
         before = measure(trainer)
         train(trainer)
         after = measure(trainer)

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel, TrainerCallback
 
 from .benchmark import from_dataset, open_benchmark
 from .result import measure
-from .run import answer
+from .run import sample_answers
 from .sampling.settings import SamplingSettings
 from .sampling.transformers_sampler import TransformersSampler
 
@@ -104,7 +104,7 @@ class BenchmarkCallback(TrainerCallback):
         requests = [request for benchmark in self.benchmarks for request in benchmark.requests(self.n)]
         state = PartialState()
         ours = requests[state.process_index :: state.num_processes]
-        samples = gather_object(answer(sampler, ours, self.settings, None, show_progress=False))
+        samples = gather_object(sample_answers(sampler, ours, self.settings, None, show_progress=False))
         self.step, self.metrics, self.logged = step, {}, False
         for benchmark in self.benchmarks:
             name = benchmark.name

@@ -95,7 +95,7 @@ def evaluate(
     }
     path = None if output_dir is None else Path(output_dir) / settings.label
     file = None if path is None else SampleFile(path.with_name(path.name + ".samples.jsonl"), about)
-    samples = answer(sampler, requests, settings, file, show_progress)
+    samples = sample_answers(sampler, requests, settings, file, show_progress)
     if judge is not None:
         sampler.close()
         problems = {request.key[:2]: request.problem for request in requests}
@@ -122,7 +122,7 @@ def evaluate(
     return result
 
 
-def answer(
+def sample_answers(
     sampler, requests: Sequence[Request], settings: SamplingSettings, file: SampleFile | None, show_progress: bool
 ) -> list[Sample]:
     """

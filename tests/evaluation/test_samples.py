@@ -3,8 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from stapo_trl.evaluation.samples import SampleFile
-from stapo_trl.evaluation.samples import Sample
+from stapo_trl.evaluation.samples import Sample, SampleFile
 
 
 SETTINGS = {"seed": 0, "model": "m"}
