@@ -1,4 +1,4 @@
-"""Metrics over N samples per problem, and their uncertainty over problems. NumPy only."""
+"""Metrics over N samples for each problem, and their uncertainty over problems. NumPy only."""
 
 from collections import Counter
 from collections.abc import Hashable, Sequence

@@ -120,7 +120,7 @@ COUNTS = [[0, 0], [5, 4], [-1, 4], [1], ["1", 4], [1.5, 4], [float("nan"), 4], 7
     ],
 )
 def test_other_files_are_refused_with_a_sentence(files, content):
-    with pytest.raises(SystemExit, match="stapo compare: .*0.json is no result of `stapo evaluate`"):
+    with pytest.raises(SystemExit, match="stapo compare: .*0.json is not a result of `stapo evaluate`"):
         cli.main(["compare", *files(content if isinstance(content, str) else result([0.5]) | content, result([0.5]))])
 
 

@@ -74,12 +74,12 @@ def test_lines_hold_the_text_and_the_extracted_answer(tmp_path):
 def test_a_sample_of_other_types_is_named_by_its_line(tmp_path, field, value):
     file = SampleFile(tmp_path / "samples.jsonl", SETTINGS)
     file.append([sample(0), replace(sample(1), **{field: value})])
-    with pytest.raises(ValueError, match=f"is no file of samples .line 3 has the {field} {value!r}"):
+    with pytest.raises(ValueError, match=f"is not a file of samples .line 3 has the {field} {value!r}"):
         SampleFile(file.path, SETTINGS)
 
 
 @pytest.mark.parametrize("head", ["5", "null", "[]", "[" * 5000])
 def test_a_file_without_settings_is_refused(tmp_path, head):
     (tmp_path / "samples.jsonl").write_text(head + "\n")
-    with pytest.raises(ValueError, match="is no file of samples"):
+    with pytest.raises(ValueError, match="is not a file of samples"):
         SampleFile(tmp_path / "samples.jsonl", SETTINGS)
