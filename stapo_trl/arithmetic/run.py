@@ -120,7 +120,7 @@ def show_result(trainer: STAPOTrainer, before: dict[str, Accuracy], after: dict[
             table.add_row(repr(trainer.processing_class.decode([token])), str(count))
         console.print(table)
     console.print(
-        f"Go on with: stapo train --output_dir {trainer.args.output_dir} --resume_from_checkpoint true "
+        f"To train further: stapo train --output_dir {trainer.args.output_dir} --resume_from_checkpoint true "
         f"--max_steps {trainer.args.max_steps + 240}",
         soft_wrap=True,
         markup=False,
