@@ -94,10 +94,11 @@ def test_the_judge_sees_only_what_the_rules_rejected(oracle, problems, short, tm
     answers = {row["problem_id"]: f"\\boxed{{{row['solution']}}}" for row in problems}
     rejected = [problems[index] for index in (1, 3, 5)]
     answers |= {row["problem_id"]: "The result is close." for row in rejected}
+    answers[problems[2]["problem_id"]] = " \n"  # nothing to judge
     sampler = oracle(answers)
     entry = evaluate(sampler, {"sums": problems}, 1, short, tmp_path, judge=judge)["benchmarks"]["sums"]
     assert asked == [(row["prompt"], row["solution"], "The result is close.") for row in rejected]
-    assert entry["accuracy"] == pytest.approx(4 / 6) and entry["judged"] == pytest.approx(1 / 6)
+    assert entry["accuracy"] == pytest.approx(3 / 6) and entry["judged"] == pytest.approx(1 / 6)
     assert sampler.closed
     lines = [json.loads(line) for line in open(tmp_path / "t1.0-p1.0.samples.jsonl")][1:]
     assert [line["problem_id"] for line in lines if line["judged"]] == [rejected[0]["problem_id"]]
