@@ -45,7 +45,7 @@ def load_arithmetic(split: str = "train", size: int = 1000, num_terms: int = 5, 
     if split not in SPLITS:
         raise ValueError(f"`split` must be one of {list(SPLITS)}, got {split!r}.")
     if num_terms < 2:
-        raise ValueError(f"`num_terms` must be at least 2, got {num_terms}: one number is no problem.")
+        raise ValueError(f"`num_terms` must be at least 2, got {num_terms}: a chain has two numbers or more.")
     rng = random.Random(f"{split}-{num_terms}-{seed}")
     problems = {}  # a dict, to drop repeats and keep the order
     for _ in range(10_000 + 100 * size):

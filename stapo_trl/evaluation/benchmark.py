@@ -20,9 +20,7 @@ COLUMNS = ("prompt", "solution", "problem_id", "source")
 
 @dataclass(frozen=True)
 class Benchmark:
-    """
-    Distinct problems under one name, from `rows` rows, of which a file may repeat some; `revision` is a commit of the hub.
-    """
+    """Distinct problems under one name, of `rows` rows that may repeat them; `revision` is a commit on the hub."""
 
     name: str
     problems: list[Problem]

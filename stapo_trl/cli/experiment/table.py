@@ -62,7 +62,7 @@ def read_run(folder: Path) -> dict[str, float] | None:
         if not keys:
             numbers[name] = result[name]
             continue
-        # Over the whole run what is silenced, and over late training all else
+        # The silenced share is over the whole run, everything else over late training
         steps = [entry for entry in entries if name == "silenced" or entry["step"] > first]
         values = [next(entry[key] for key in keys if key in entry) for entry in steps if any(k in entry for k in keys)]
         numbers[name] = float(np.mean(values)) if values else 0.0

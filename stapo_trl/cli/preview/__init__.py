@@ -50,7 +50,7 @@ def dry_run(settings: dict, argv: Sequence[str], metadata: dict, num_processes: 
         problems += find_contradictions(plan, config)
 
     console = Console(width=None if sys.stdout.isatty() else 160)
-    names = [*settings, *(word[2:].partition("=")[0].replace("-", "_") for word in argv if word.startswith("--"))]
+    names = [*settings, *(name[2:].partition("=")[0].replace("-", "_") for name in argv if name.startswith("--"))]
     _show(console, "Settings", _describe_settings(plan, names))
     _show(console, "Batches", _describe_batches(plan))
     if size is not None:

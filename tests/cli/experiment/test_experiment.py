@@ -63,7 +63,7 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path, monkeypatch):
     assert run_all(experiment, tmp_path, 2, deadline=float("inf")) == ["grpo, seed 0 failed: see its error above."]
 
 
-def test_a_mistake_ends_with_a_sentence(tmp_path):
+def test_an_unknown_override_ends_with_a_sentence(tmp_path):
     with pytest.raises(SystemExit, match="stapo experiment: There is no field of STAPOConfig 'max_step'"):
         cli.main(["experiment", "--output", str(tmp_path), "max_step=4"])
 

@@ -37,7 +37,7 @@ def test_an_unfinished_run_counts_for_nothing(tmp_path):
 
 
 def test_differences_are_paired_by_seed():
-    """The seeds lie far apart and the methods do not: unpaired, nothing could be told."""
+    """The seeds lie far apart and the methods do not: unpaired, no difference would show."""
     values = [0.1, 0.5, 0.9]
     runs = {
         "stapo": {seed: {"greedy": value + 0.02 + 0.001 * seed} for seed, value in enumerate(values)},

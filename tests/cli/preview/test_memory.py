@@ -93,8 +93,8 @@ def test_an_engine_shards_what_its_stage_says(config, tmp_path, monkeypatch):
     found = {}
     for engine in parts:
         estimate = estimate_memory(config, size, ModelConfig(), args, 10, engine)
-        whole = {"weights": 4 * 1408, "gradients": 4 * 1408, "optimizer": 8 * 1408}
-        found[engine] = tuple(round(value / (estimate[name] * GIB), 6) for name, value in whole.items())
+        totals = {"weights": 4 * 1408, "gradients": 4 * 1408, "optimizer": 8 * 1408}
+        found[engine] = tuple(round(value / (estimate[name] * GIB), 6) for name, value in totals.items())
     assert found == parts
 
 
