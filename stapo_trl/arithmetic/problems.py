@@ -1,8 +1,8 @@
 r"""
 Chains of additions and subtractions, solved step by step: a verifiable task that needs no download.
 
-A problem reads `12+7-3+13-9=?`, its worked answer `12+7=19;19-3=16;16+13=29;29-9=20;\boxed{20}`. Problems are drawn from
-a seed and sorted into splits by a checksum of their text, so the splits are disjoint for any sizes and seeds.
+A problem reads `12+7-3+13-9=?`, its worked answer `12+7=19;19-3=16;16+13=29;29-9=20;\boxed{20}`. Problems are drawn
+from a seed and sorted into splits by a checksum of their text, so the splits are disjoint for any sizes and seeds.
 """
 
 import random
@@ -96,8 +96,8 @@ def write_answer(problem: str, rng: random.Random | None = None, slip_rate: floa
     r"""
     A worked answer, each step with a slip at this rate, of the three kinds that the paper finds among spurious tokens.
 
-    They are odd wording, a wrong intermediate result that is not used afterwards, and stray formatting; none changes the
-    final answer.
+    They are odd wording, a wrong intermediate result that is not used afterwards, and stray formatting; none changes
+    the final answer.
 
     ```python
     >>> write_answer("12+7-3=?")

@@ -73,7 +73,7 @@ class WarmStart:
 
 
 class StopAtAccuracy(TrainerCallback):
-    """Ends the supervised training once the policy is right often enough to be rewarded, and still has much to learn."""
+    """Ends the supervised training once the policy is right often enough to be rewarded, with much left to learn."""
 
     def __init__(
         self, settings: WarmStart, problems: Dataset, tokenizer: PreTrainedTokenizerFast, every_steps: int = 50

@@ -46,8 +46,8 @@ def main(argv: Sequence[str]) -> None:
     if model_args.model_name_or_path == EMBEDDED:
         if quantization_config is not None or peft_config is not None:
             parser.error(
-                "The embedded recipe trains all weights of its own model: give --model_name_or_path and --dataset_name "
-                "to train an adapter or a quantised model."
+                "The embedded recipe trains all weights of its own model: give --model_name_or_path and "
+                "--dataset_name to train an adapter or a quantised model."
             )
         trainer = build_trainer(args, reward_funcs, WarmStart(seed=args.seed), heldout_every=20)
         before = measure(trainer)

@@ -44,9 +44,9 @@ def open_benchmark(name: str, data_dir: str | Path | None = None, size: int | No
 
     Args:
         name (`str`):
-            One of `stapo_trl.data.BENCHMARKS`, `"arithmetic"` (the embedded task's test split), or a local file. A file
-            with the columns prompt, solution, problem_id and source is taken as it is; any other is read like a data set,
-            and its prompts get the boxed instruction.
+            One of `stapo_trl.data.BENCHMARKS`, `"arithmetic"` (the embedded task's test split), or a local file. A
+            file with the columns prompt, solution, problem_id and source is taken as it is; any other is read like a
+            data set, and its prompts get the boxed instruction.
         data_dir (`str` or `Path`, *optional*):
             Folder with local copies of the published ones.
         size (`int`, *optional*):

@@ -38,12 +38,12 @@ class BenchmarkCallback(TrainerCallback):
         data_dir (`str` or `Path`, *optional*):
             Folder with local copies of the published benchmarks.
         trainer ([`~transformers.Trainer`], *optional*):
-            The trainer, only needed for trackers (Weights & Biases, Trackio, TensorBoard), which read a log before later
-            callbacks add to it. `trainer.state.log_history` has the numbers either way.
+            The trainer, only needed for trackers (Weights & Biases, Trackio, TensorBoard), which read a log before
+            later callbacks add to it. `trainer.state.log_history` has the numbers either way.
 
     Raises:
-        `ValueError`: for contradictory settings, unknown benchmarks, and, when training begins, weights that are sharded
-        (FSDP, DeepSpeed ZeRO-3), as every process generates on its own.
+        `ValueError`: for contradictory settings, unknown benchmarks, and, when training begins, weights that are
+        sharded (FSDP, DeepSpeed ZeRO-3), as every process generates on its own.
 
     Example:
 

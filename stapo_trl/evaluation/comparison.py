@@ -18,9 +18,9 @@ def compare(first: dict, second: dict) -> dict[str, dict]:
             Results of [`evaluate`].
 
     Returns:
-        `dict[str, dict]`: for each benchmark of both, and for their mean under `"overall"` if there are several: the number
-        of `problems`, accuracies `first` and `second` and their `difference`, its 95 % `interval`, and `is_noise`, whether
-        that holds 0.
+        `dict[str, dict]`: for each benchmark of both, and for their mean under `"overall"` if there are several: the
+        number of `problems`, accuracies `first` and `second` and their `difference`, its 95 % `interval`, and
+        `is_noise`, whether that holds 0.
 
     Raises:
         `ValueError`: if no problem is in both results, or a benchmark has different problems or golds in them.

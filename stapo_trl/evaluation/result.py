@@ -89,8 +89,8 @@ def find_warnings(measured: dict[str, dict]) -> list[str]:
     for name, entry in measured.items():
         if entry["extracted"] == 1 and entry["accuracy"] == 0:
             found.append(
-                f"{name}: an answer was found in every sample and none is right. Compare answers and golds in the file "
-                "of samples: the golds may have another form, or be those of other problems."
+                f"{name}: an answer was found in every sample and none is right. Compare answers and golds in the "
+                "file of samples: the golds may have another form, or be those of other problems."
             )
         if entry["unparseable_golds"]:
             found.append(

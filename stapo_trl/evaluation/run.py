@@ -42,15 +42,15 @@ def evaluate(
             Folder or hub name of a model or an adapter, a loaded model with its `tokenizer`, a
             [`TransformersSampler`] or a [`VLLMSampler`].
         benchmarks (`Sequence[str]` or `Mapping[str, Dataset]`):
-            Names of `stapo_trl.data.BENCHMARKS`, `"arithmetic"` or local files; or, under names of your own, datasets with
-            `prompt`, `solution` and `problem_id`.
+            Names of `stapo_trl.data.BENCHMARKS`, `"arithmetic"` or local files; or, under names of your own, datasets
+            with `prompt`, `solution` and `problem_id`.
         n (`int` or `Mapping[str, int]`, defaults to `4`):
             Samples for each problem, for all benchmarks or for each.
         settings ([`SamplingSettings`], *optional*):
             How to sample.
         output_dir (`str` or `Path`, *optional*):
-            Folder for the samples and the result, whose files are named by the decoding. Samples that it holds already are
-            not generated again. By default nothing is written.
+            Folder for the samples and the result, whose files are named by the decoding. Samples that it holds already
+            are not generated again. By default nothing is written.
         tokenizer (`PreTrainedTokenizerBase`, *optional*):
             Tokenizer of a loaded model.
         judge (`Callable`, *optional*):
@@ -65,11 +65,11 @@ def evaluate(
 
     Returns:
         `dict`: the settings, versions and warnings; `"benchmarks"`, and `"overall"`, their mean. Each has `accuracy`
-        (avg@N) with its 95 % `interval`; a benchmark also `pass@k` and `maj@k` for k = 1, 2, 4, ... and N, each `[value,
-        lower, upper]`; the shares of samples that were `truncated`, have `no_answer`, had an answer `extracted`, `failed` in
-        grading (a timeout or an error; they count as wrong) or were accepted by the judge (`judged`); the number of
-        `unparseable_golds` (their problems count as wrong); `length`, mean tokens; `entropy`, mean over tokens in nats, or
-        `None`; and `per_problem`, `{problem_id: [right, all]}`.
+        (avg@N) with its 95 % `interval`; a benchmark also `pass@k` and `maj@k` for k = 1, 2, 4, ... and N, each
+        `[value, lower, upper]`; the shares of samples that were `truncated`, have `no_answer`, had an answer
+        `extracted`, `failed` in grading (a timeout or an error; they count as wrong) or were accepted by the judge
+        (`judged`); the number of `unparseable_golds` (their problems count as wrong); `length`, mean tokens;
+        `entropy`, mean over tokens in nats, or `None`; and `per_problem`, `{problem_id: [right, all]}`.
 
     Raises:
         `ValueError`: for contradictory settings, and samples of other settings in `output_dir`.

@@ -18,7 +18,7 @@ ADDED = [
 
 
 def draw_experiment(folders: dict[str, list[Path]], path: Path) -> None:
-    """Draw the curves of all methods, from the folders of their runs, in one file of the format that its suffix names."""
+    """Draw the curves of all methods, from the folders of their runs, in one file; its suffix names the format."""
     save(draw_bands({method: load_runs(paths) for method, paths in folders.items() if paths}), path)
 
 

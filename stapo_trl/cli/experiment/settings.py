@@ -1,4 +1,4 @@
-"""What an experiment consists of: the task, the training, the methods and the seeds, from a YAML file beside this one."""
+"""An experiment: the task, the training, the methods and the seeds, from a YAML file beside this one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -33,8 +33,8 @@ class Cell:
     """
     One number of a method over the seeds: mean and standard deviation (of a sample; NaN for one seed).
 
-    `difference` is STAPO minus this method, the mean over the seeds that both have, with its 95 % `interval` by Student's
-    t (infinite for one seed).
+    `difference` is STAPO minus this method, the mean over the seeds that both have, with its 95 % `interval` by
+    Student's t (infinite for one seed).
     """
 
     mean: float
@@ -114,7 +114,7 @@ def student_quantile(degrees: int) -> float:
 
 
 def to_markdown(table: dict[str, dict[str, Cell]], num_seeds: dict[str, int]) -> str:
-    """Two Markdown tables: mean ± standard deviation over the seeds, and STAPO's paired differences, bold unless noise."""
+    """Two Markdown tables: mean ± standard deviation over seeds, and STAPO's paired differences, bold unless noise."""
     titles = [title for title, *_ in COLUMNS.values()]
     lines = ["| method | seeds | " + " | ".join(titles) + " |", "|---|---|" + "---|" * len(titles)]
     for method, cells in table.items():

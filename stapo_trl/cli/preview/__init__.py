@@ -1,4 +1,4 @@
-"""`stapo train --dry_run`: what a run would do and take, and where its settings contradict, without a GPU or the hub."""
+"""`stapo train --dry_run`: what a run would do and take, and contradictory settings, without a GPU or the hub."""
 
 import inspect
 import reprlib
@@ -33,7 +33,7 @@ def dry_run(settings: dict, argv: Sequence[str], metadata: dict, num_processes: 
         plan = Plan(*parser.parse(settings, argv), metadata)
         if plan.args.max_completion_length is None:
             parser.error(
-                "max_completion_length is not set, so the memory cannot be estimated: set it to the longest completion."
+                "max_completion_length is not set, so the memory cannot be estimated: give the longest completion."
             )
         model, dataset = plan.model_args.model_name_or_path, plan.script_args.dataset_name
         for name in plan.script_args.reward_funcs:

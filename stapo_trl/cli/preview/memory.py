@@ -1,12 +1,13 @@
 r"""
 An estimate of the GPU memory of a run, from the model's configuration and the settings alone; never measured on a GPU.
 
-P parameters of w bytes (4 for float32, else 2), T of them trained, on N processes; a model of L layers, width h; autocast
-to c bytes; micro-batches of n tokens:
+P parameters of w bytes (4 for float32, else 2), T of them trained, on N processes; a model of L layers, width h;
+autocast to c bytes; micro-batches of n tokens:
 
 - weights: P w (4 bits: half a byte, and the constants of each block of 64, for linear layers), / N from stage 3
 - gradients: 4 T for an adapter, else w T, / N from stage 2; AdamW: twice that (2 bytes in 8 bits), / N from stage 1
-- copies in the compute type: stage 3 gathers two layers and the tables; otherwise autocast keeps c T of float32 weights
+- copies in the compute type: stage 3 gathers two layers and the tables; otherwise autocast keeps c T of float32
+  weights
 - activations: with checkpointing L n h w' (w' bytes of the residual stream) and one layer, otherwise L layers; a layer
   keeps n c (6 h + 3 (q + 2 kv) + 4 i) for widths q, kv of the attention and i of the MLP
 - loss: one tile of logits, and the float32 gradient of a trained head
@@ -134,7 +135,7 @@ def estimate_memory(
 def count_vllm_sequences(
     config: PretrainedConfig, size: Size, args: GRPOConfig, sequence_length: int, gpu_memory: float
 ) -> float:
-    """Completions of full length in vLLM's cache: its share of its GPUs less bf16 weights and 2 GiB of its own on each."""
+    """Completions of full length in vLLM's cache: its share of its GPUs less bf16 weights and 2 GiB on each."""
     text = config.get_text_config()
     per_token = 2 * text.num_hidden_layers * _attention_widths(text)[1] * 2
     group = args.vllm_tensor_parallel_size

@@ -105,7 +105,7 @@ def find_model_config(name: str | None, metadata: dict) -> PretrainedConfig | No
 
 
 def find_contradictions(plan: Plan, config: PretrainedConfig | None) -> Iterator[str]:
-    """A sentence for each contradiction that [`STAPOConfig`] does not check, or that an engine meets when it starts."""
+    """A sentence for each contradiction that [`STAPOConfig`] does not check, or that only stops an engine."""
     args, model_args, metadata, length = plan.args, plan.model_args, plan.metadata, plan.sequence_length
     data, split = plan.script_args.dataset_name, plan.script_args.dataset_test_split
     if not model_args.model_name_or_path:
@@ -120,8 +120,8 @@ def find_contradictions(plan: Plan, config: PretrainedConfig | None) -> Iterator
     per_generation, accumulated = args.steps_per_generation, args.gradient_accumulation_steps
     if max(per_generation, accumulated) % min(per_generation, accumulated):
         yield (
-            f"steps_per_generation {per_generation} and gradient_accumulation_steps {accumulated}: neither divides the "
-            "other, so optimizer steps would mix parts of two generations."
+            f"steps_per_generation {per_generation} and gradient_accumulation_steps {accumulated}: neither divides "
+            "the other, so optimizer steps would mix parts of two generations."
         )
     if args.eval_strategy != "no" and split not in plan.known_data.get("splits", [split]):
         yield (
@@ -132,8 +132,8 @@ def find_contradictions(plan: Plan, config: PretrainedConfig | None) -> Iterator
         yield "A quantised model cannot be trained itself: set use_peft=true to train an adapter on it."
     if args.fp16 and model_args.dtype == "float16" and not model_args.use_peft:
         yield (
-            "fp16 scales gradients, which float16 weights cannot hold: set dtype=float32, or use_peft=true to train an "
-            "adapter."
+            "fp16 scales gradients, which float16 weights cannot hold: set dtype=float32, or use_peft=true to train "
+            "an adapter."
         )
     if metadata.get("bf16") is False and (args.bf16 or model_args.dtype == "bfloat16"):
         yield f"{metadata.get('gpu')} has no bf16: set bf16=false fp16=true dtype=float16."

@@ -1,4 +1,4 @@
-"""Recipes: the settings of `stapo train` as YAML, each a base and the lines that differ. See README.md beside this file."""
+"""Recipes: the settings of `stapo train` as YAML, each a base and the lines that differ. See README.md."""
 
 import difflib
 import reprlib

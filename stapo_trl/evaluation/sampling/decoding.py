@@ -1,11 +1,11 @@
 """
-Decoding with transformers in a batch that stays full: a row that ends leaves it with its part of the cache, and the next
-prompt takes its place. Each row has its own random numbers, so that a sample does not depend on the other rows (except
-for rounding: padding and batch size change the last bits of the logits).
+Decoding with transformers in a batch that stays full: a row that ends leaves it with its part of the cache, and the
+next prompt takes its place. Each row has its own random numbers, so that a sample does not depend on the other rows
+(except for rounding: padding and batch size change the last bits of the logits).
 """
 
-# Not transformers 5.24's `generate_batch`: it seeds the process's generator once per batch, so that a sample depends on
-# its neighbours; it has no entropies, and prints errors.
+# Not transformers 5.24's `generate_batch`: it seeds the process's generator once per batch, so that a sample depends
+# on its neighbours; it has no entropies, and prints errors.
 
 import inspect
 import random

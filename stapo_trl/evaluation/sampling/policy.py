@@ -78,8 +78,8 @@ def read_prompt(tokenizer: PreTrainedTokenizerBase, prompt: str | list[dict[str,
     """
     Tokens of a prompt, text or messages.
 
-    Messages go through the chat template, which may refuse them (`ValueError`); without one, blank lines join them, as base
-    models are prompted.
+    Messages go through the chat template, which may refuse them (`ValueError`); without one, blank lines join them, as
+    base models are prompted.
     """
     if not isinstance(prompt, str):
         prompt = plain_messages(prompt)
@@ -95,7 +95,7 @@ def read_prompt(tokenizer: PreTrainedTokenizerBase, prompt: str | list[dict[str,
 
 
 def end_tokens(tokenizer: PreTrainedTokenizerBase, *configs) -> set[int]:
-    """Every token that the tokenizer or a (generation) configuration declares as an end; `ValueError` if there is none."""
+    """Every token that the tokenizer or a configuration declares as an end; `ValueError` if there is none."""
     declared = [tokenizer.eos_token_id, *(getattr(config, "eos_token_id", None) for config in configs)]
     ends = set()
     for tokens in declared:
