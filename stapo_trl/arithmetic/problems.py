@@ -1,8 +1,8 @@
 r"""
 Chains of additions and subtractions, solved step by step: a verifiable task that needs no download.
 
-A problem reads `12+7-3+13-9=?`, its worked answer `12+7=19;19-3=16;16+13=29;29-9=20;\boxed{20}`. Problems are drawn from
-a seed and sorted into splits by a checksum of their text, so the splits are disjoint for any sizes and seeds.
+A problem reads `12+7-3+13-9=?`, its worked answer `12+7=19;19-3=16;16+13=29;29-9=20;\boxed{20}`. Problems are drawn
+from a seed and sorted into splits by a checksum of their text, so the splits are disjoint for any sizes and seeds.
 """
 
 import random
@@ -17,7 +17,7 @@ SPLITS = {"test": {0}, "validation": {1}, "train": {2, 3, 4, 5, 6, 7, 8, 9}}  # 
 
 def load_arithmetic(split: str = "train", size: int = 1000, num_terms: int = 5, seed: int = 0) -> Dataset:
     """
-    Problems of the embedded task.
+    Problems of the embedded task: the same for the same arguments.
 
     Args:
         split (`str`, defaults to `"train"`):
@@ -45,7 +45,7 @@ def load_arithmetic(split: str = "train", size: int = 1000, num_terms: int = 5, 
     if split not in SPLITS:
         raise ValueError(f"`split` must be one of {list(SPLITS)}, got {split!r}.")
     if num_terms < 2:
-        raise ValueError(f"`num_terms` must be at least 2, got {num_terms}: one number is no problem.")
+        raise ValueError(f"`num_terms` must be at least 2, got {num_terms}: a chain has two numbers or more.")
     rng = random.Random(f"{split}-{num_terms}-{seed}")
     problems = {}  # a dict, to drop repeats and keep the order
     for _ in range(10_000 + 100 * size):
@@ -83,16 +83,7 @@ def _draw_problem(rng: random.Random, num_terms: int) -> str:
 
 
 def work_out(problem: str) -> list[tuple[int, str, int]]:
-    """
-    The steps of a chain: `"12+7-3"` -> `[(12, "+7", 19), (19, "-3", 16)]` (value before, operation, value after).
-
-    Args:
-        problem (`str`):
-            A chain, without or with the `=?` at its end.
-
-    Returns:
-        `list[tuple[int, str, int]]`: one entry for each operation.
-    """
+    """The steps of a chain: `"12+7-3=?"` gives `[(12, "+7", 19), (19, "-3", 16)]`."""
     operations = problem.removesuffix("=?").replace("+", " +").replace("-", " -").split()
     value, steps = int(operations[0]), []
     for operation in operations[1:]:
@@ -103,21 +94,10 @@ def work_out(problem: str) -> list[tuple[int, str, int]]:
 
 def write_answer(problem: str, rng: random.Random | None = None, slip_rate: float = 0.0) -> str:
     r"""
-    A worked answer, with slips of the three kinds that the paper finds among spurious tokens, if asked for.
+    A worked answer, each step with a slip at this rate, of the three kinds that the paper finds among spurious tokens.
 
-    Args:
-        problem (`str`):
-            A chain such as `"12+7-3=?"`.
-        rng (`random.Random`, *optional*):
-            Generator for the slips.
-        slip_rate (`float`, defaults to `0.0`):
-            Chance of a slip in each step, in [0, 1]: odd wording, a wrong intermediate result that is not used
-            afterwards, or stray formatting. None of them changes the final answer.
-
-    Returns:
-        `str`: the steps, and the result in a box.
-
-    Example:
+    They are odd wording, a wrong intermediate result that is not used afterwards, and stray formatting; none changes
+    the final answer.
 
     ```python
     >>> write_answer("12+7-3=?")

@@ -1,7 +1,7 @@
-"""The embedded run: its trainer, its accuracy before and after, and what was silenced."""
+"""Training on the embedded task: the trainer, accuracy before and after, and the silenced tokens."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from datasets import disable_progress_bars
@@ -21,15 +21,7 @@ from .warm_start import WarmStart, get_warm_start
 
 
 class ProgressBar(TrainerCallback):
-    """
-    One bar with a few numbers; nothing where the output is no terminal.
-
-    Args:
-        title (`str`):
-            Left of the bar.
-        shown (`dict[str, str]`):
-            Keys of the logs, and how to call them here.
-    """
+    """A progress bar with a few of the logged numbers, on a terminal; `shown` maps their keys to their labels."""
 
     def __init__(self, title: str, shown: dict[str, str]):
         self.title, self.shown, self.latest, self.bar = title, shown, {}, None
@@ -54,61 +46,59 @@ class ProgressBar(TrainerCallback):
             self.bar.close()
 
 
-def build_trainer(args: STAPOConfig, reward_funcs: list[Callable]) -> STAPOTrainer:
-    """
-    The trainer of the embedded run, with its warmed-up policy.
-
-    Args:
-        args ([`STAPOConfig`]):
-            Settings of the training.
-        reward_funcs (`list[Callable]`):
-            Reward functions.
-
-    Returns:
-        [`STAPOTrainer`].
-    """
+def quiet_process() -> None:
+    """One thread, as a second one costs more than it brings on a model this small, and no bars and warnings."""
+    torch.set_num_threads(1)
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
     disable_progress_bars()
     warnings.filterwarnings("ignore", category=FutureWarning)
     warnings.filterwarnings("ignore", message="'pin_memory' argument is set as true")
-    torch.set_num_threads(1)  # on a model this small a second thread costs more than it brings
+
+
+def build_trainer(
+    args: STAPOConfig,
+    reward_funcs: Callable | list[Callable],
+    warm_start: WarmStart,
+    heldout_every: int,
+    heldout_samples: int = 0,
+    callbacks: Sequence[TrainerCallback] = (),
+) -> STAPOTrainer:
+    """A trainer of the embedded task from this warm start, which logs held-out accuracy on 200 validation problems."""
+    quiet_process()
     with args.main_process_first(desc="warm start"):
-        folder = get_warm_start(WarmStart(seed=args.seed), callbacks=[ProgressBar("Warm-up", {"loss": "loss"})])
+        folder = get_warm_start(warm_start, callbacks=[ProgressBar("Warm-up", {"loss": "loss"})])
     trainer = STAPOTrainer(
         model=AutoModelForCausalLM.from_pretrained(folder),
         reward_funcs=reward_funcs,
         args=args,
-        train_dataset=load_arithmetic("train", 4000, seed=args.seed),
+        train_dataset=load_arithmetic("train", 4000, warm_start.num_terms, args.seed),
         processing_class=AutoTokenizer.from_pretrained(folder),
-        callbacks=[MetricsFile()],
+        callbacks=[MetricsFile(), *callbacks],
     )
     for callback in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(callback)
-    trainer.add_callback(HeldOutAccuracy(trainer, load_arithmetic("validation", 200), every_steps=20))
+    validation = load_arithmetic("validation", 200, warm_start.num_terms)
+    trainer.add_callback(HeldOutAccuracy(trainer, validation, heldout_every, heldout_samples))
     if not args.disable_tqdm:
         shown = {"reward": "reward", "heldout/greedy_accuracy": "accuracy", "s2t/silenced_share": "silenced"}
         trainer.add_callback(ProgressBar("STAPO", shown))
     return trainer
 
 
-def measure(trainer: STAPOTrainer) -> dict[str, Accuracy]:
-    """Accuracy on 500 held-out problems, by decoding."""
-    test, length, tokenizer = (
-        load_arithmetic("test", 500),
-        trainer.args.max_completion_length,
-        trainer.processing_class,
-    )
+def measure(trainer: STAPOTrainer, num_terms: int = 5, max_new_tokens: int | None = None) -> dict[str, Accuracy]:
+    """Accuracy on 500 held-out problems: `"greedy"`, and `"sampled"` with four samples each."""
+    test, length = load_arithmetic("test", 500, num_terms), max_new_tokens or trainer.args.max_completion_length
     # On every process alike: the forward of a sharded model is collective
     with unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as model:
         return {
-            "greedy": measure_accuracy(model, tokenizer, test, length),
-            "sampled": measure_accuracy(model, tokenizer, test, length, num_samples=4, temperature=1.0),
+            "greedy": measure_accuracy(model, trainer.processing_class, test, length),
+            "sampled": measure_accuracy(model, trainer.processing_class, test, length, num_samples=4, temperature=1.0),
         }
 
 
 def show_result(trainer: STAPOTrainer, before: dict[str, Accuracy], after: dict[str, Accuracy]) -> None:
-    """Tables of accuracy before and after, and of the tokens that were silenced."""
+    """Print tables of the accuracy before and after, and of the silenced tokens."""
     console = Console()
     console.print(f"500 held-out problems, {trainer.state.global_step} optimizer steps:")
     table = Table()
@@ -130,7 +120,7 @@ def show_result(trainer: STAPOTrainer, before: dict[str, Accuracy], after: dict[
             table.add_row(repr(trainer.processing_class.decode([token])), str(count))
         console.print(table)
     console.print(
-        f"Go on with: stapo train --output_dir {trainer.args.output_dir} --resume_from_checkpoint true "
+        f"To train further: stapo train --output_dir {trainer.args.output_dir} --resume_from_checkpoint true "
         f"--max_steps {trainer.args.max_steps + 240}",
         soft_wrap=True,
         markup=False,

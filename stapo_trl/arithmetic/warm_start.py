@@ -1,8 +1,8 @@
-r"""
+"""
 The policy that the embedded recipe starts from: a small Qwen3, taught by worked answers with slips.
 
 It needs no download: the model is built from a configuration, its tokenizer from the alphabet of the task, and a few
-hundred supervised steps make it right about half of the time. The result is cached by its settings.
+hundred supervised optimizer steps make it right about half of the time. The result is cached by its settings.
 """
 
 import hashlib
@@ -38,15 +38,15 @@ TOKEN = r"\\boxed\{|[a-z]+|."
 @dataclass
 class WarmStart:
     """
-    Settings of the supervised steps before reinforcement learning.
+    Settings of the supervised optimizer steps (of 16 worked answers each) before reinforcement learning.
 
     Args:
         target_accuracy (`float`, defaults to `0.45`):
-            Greedy accuracy on validation problems at which the supervised steps stop.
+            Greedy accuracy on validation problems at which they stop.
         max_steps (`int`, defaults to `2000`):
-            Most optimizer steps, of 16 worked answers each.
+            The most optimizer steps.
         slip_rate (`float`, defaults to `0.03`):
-            Chance of a slip in each step of a worked answer, see [`write_answer`].
+            Chance of a slip in each line of a worked answer, see [`write_answer`].
         noise_rate (`float`, defaults to `0.0`):
             Chance of a random token after each token of a worked answer, in [0, 1).
         num_terms (`int`, defaults to `5`):
@@ -73,7 +73,7 @@ class WarmStart:
 
 
 class StopAtAccuracy(TrainerCallback):
-    """Ends the supervised steps once the policy is right often enough to be rewarded, and wrong often enough to learn."""
+    """Ends the supervised training once the policy is right often enough to be rewarded, with much left to learn."""
 
     def __init__(
         self, settings: WarmStart, problems: Dataset, tokenizer: PreTrainedTokenizerFast, every_steps: int = 50
@@ -120,20 +120,7 @@ def build_model(seed: int = 0, hidden_size: int = 64, num_layers: int = 2) -> Qw
 
 
 def add_noise(text: str, rng: random.Random, noise_rate: float) -> str:
-    """
-    A worked answer with random tokens strewn in, which a policy that learns from it samples now and then anywhere.
-
-    Args:
-        text (`str`):
-            The answer.
-        rng (`random.Random`):
-            Generator; not touched at a rate of 0.
-        noise_rate (`float`):
-            Chance of one more token after each token, in [0, 1).
-
-    Returns:
-        `str`: the answer.
-    """
+    """A worked answer with random tokens in between, so that a policy learns to sample them now and then anywhere."""
     if noise_rate == 0:
         return text
     tokens = re.findall(TOKEN, text)
@@ -142,16 +129,9 @@ def add_noise(text: str, rng: random.Random, noise_rate: float) -> str:
 
 def get_warm_start(settings: WarmStart, callbacks: list | None = None) -> Path:
     """
-    Folder of the warm start with these settings, trained now if it is not cached.
+    Folder of the warm start, for `from_pretrained`; it is trained if `$STAPO_CACHE` (`~/.cache/stapo_trl`) lacks it.
 
-    Args:
-        settings ([`WarmStart`]):
-            Settings of the supervised steps.
-        callbacks (`list`, *optional*):
-            Callbacks of the supervised trainer, for example a progress bar.
-
-    Returns:
-        `Path`: a folder that `from_pretrained` loads, in `$STAPO_CACHE` (by default `~/.cache/stapo_trl`).
+    `callbacks` are of the supervised trainer, such as a progress bar.
     """
     cache = Path(os.environ.get("STAPO_CACHE", Path.home() / ".cache" / "stapo_trl"))
     code = Path(__file__).read_text() + Path(__file__).with_name("problems.py").read_text()
@@ -169,17 +149,7 @@ def get_warm_start(settings: WarmStart, callbacks: list | None = None) -> Path:
 
 
 def train_warm_start(settings: WarmStart, output_dir: str, callbacks: list | None = None) -> None:
-    """
-    Teach a new model worked answers, and save it with its tokenizer.
-
-    Args:
-        settings ([`WarmStart`]):
-            Settings.
-        output_dir (`str`):
-            Where to save.
-        callbacks (`list`, *optional*):
-            Callbacks of the supervised trainer.
-    """
+    """Teach a new model worked answers, and save it with its tokenizer."""
     tokenizer, model = build_tokenizer(), build_model(settings.seed, settings.hidden_size, settings.num_layers)
     rng = random.Random(settings.seed)
     problems = load_arithmetic("train", 3000, settings.num_terms, settings.seed)

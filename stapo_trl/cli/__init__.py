@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from .. import __version__
 
 
-# Name of each command: its module, which has a `main(argv)` and is imported on use (torch and TRL take seconds), and help
+# Each command's module, imported on use as torch and TRL take seconds, and its help
 COMMANDS = {
     "train": (".train", "train with STAPO; without arguments, the embedded recipe on a CPU"),
     "recipes": (".recipes.listing", "the recipes of `stapo train --recipe NAME`"),
@@ -22,13 +22,7 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """
-    Run `stapo COMMAND ...`.
-
-    Args:
-        argv (`Sequence[str]`, *optional*):
-            Arguments, by default those of the process.
-    """
+    """Run `stapo COMMAND ...`, by default with the arguments of the process."""
     argv = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser("stapo", description="STAPO for TRL: GRPO that silences spurious tokens.")
     parser.add_argument("--version", action="version", version=f"stapo-trl {__version__}")

@@ -14,13 +14,7 @@ from ..observe.text import show_text
 
 
 def main(argv: Sequence[str]) -> None:
-    """
-    Print the difference of two results.
-
-    Args:
-        argv (`Sequence[str]`):
-            Command-line arguments after `stapo compare`.
-    """
+    """Print the difference of two results."""
     parser = argparse.ArgumentParser("stapo compare", description="Is the difference of two results more than noise?")
     parser.add_argument("first", type=Path, metavar="A.json", help="result of `stapo evaluate`")
     parser.add_argument("second", type=Path, metavar="B.json", help="another one")
@@ -32,8 +26,8 @@ def main(argv: Sequence[str]) -> None:
         sys.exit(f"stapo compare: {error}")
     console = Console()
     for letter, path, result in zip("AB", (paths.first, paths.second), results, strict=True):
-        about = show_text(f"{letter}: {path}, {result['model']}, {result['decoding']}")
-        console.print(about, markup=False, soft_wrap=True)
+        title = f"{letter}: {path}, {result['model']}, {result['decoding']}"
+        console.print(show_text(title), markup=False, soft_wrap=True)
     for difference in different_settings(*results):
         console.print(show_text(f"The settings differ, {difference}."), markup=False, soft_wrap=True)
     table = Table()

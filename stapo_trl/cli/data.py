@@ -1,4 +1,4 @@
-"""`stapo data check`: what is in a data set, before a run is spent on it."""
+"""`stapo data check`: what a data set holds, before a run is spent on it."""
 
 import argparse
 import json
@@ -19,13 +19,7 @@ from ..data.sets.overlap import count_overlap
 
 
 def main(argv: Sequence[str]) -> None:
-    """
-    Print rows, copies, unusable golds, lengths, overlap with the evaluation sets, and a sample.
-
-    Args:
-        argv (`Sequence[str]`):
-            Command-line arguments after `stapo data`.
-    """
+    """Print rows, copies, unusable golds, lengths, overlap with the evaluation sets, and a sample."""
     parser = argparse.ArgumentParser("stapo data", description="Look at data sets.")
     check = parser.add_subparsers(dest="command", required=True).add_parser(
         "check", help="rows, copies, unusable golds, lengths, overlap with the evaluation sets, and a sample"
@@ -35,11 +29,11 @@ def main(argv: Sequence[str]) -> None:
     )
     check.add_argument("--path", help="local copy of a named set")
     check.add_argument("--config", help="configuration")
-    check.add_argument("--split", help="split, if there are several")
-    check.add_argument("--problem_column", help="column of the problem, if its name does not tell")
-    check.add_argument("--solution_column", help="column of the gold answer, if its name does not tell")
+    check.add_argument("--split", help="split, if it has several")
+    check.add_argument("--problem_column", help="column of the problem, where its name is not a usual one")
+    check.add_argument("--solution_column", help="column of the gold answer, where its name is not a usual one")
     check.add_argument("--prompt_format", default="chat", choices=PromptFormat.__args__)
-    check.add_argument("--tokenizer", help="name or path of the tokenizer that the lengths are measured with")
+    check.add_argument("--tokenizer", help="name or path of a tokenizer, to measure the prompts")
     args = parser.parse_args(argv)
     try:
         problems = _load(args)
@@ -66,28 +60,14 @@ def _load(args: argparse.Namespace) -> Dataset:
     columns = {"problem": args.problem_column, "solution": args.solution_column}
     return load(
         **{name: value for name, value in options.items() if value},
-        columns={part: name for part, name in columns.items() if name},
+        columns={part: column for part, column in columns.items() if column},
         prompt_format=args.prompt_format,
         unusable="drop",
     )
 
 
 def describe_lengths(problems: Dataset, tokenizer_name: str) -> str:
-    """
-    Lengths of the prompts as a trainer sees them.
-
-    Args:
-        problems (`Dataset`):
-            Column `prompt`.
-        tokenizer_name (`str`):
-            Name or path of the tokenizer.
-
-    Returns:
-        `str`: median, 95th percentile and maximum, in tokens.
-
-    Raises:
-        `ValueError`: for chat prompts and a tokenizer without a chat template, or one that refuses them.
-    """
+    """Lengths of the prompts in tokens, as a trainer sees them; `ValueError` if the chat template refuses them."""
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_name)
     is_chat = not isinstance(problems[0]["prompt"], str)
     if is_chat and tokenizer.chat_template is None:

@@ -24,10 +24,9 @@ DEFAULTS = {"n": 4, "temperature": 0.7, "top_p": 0.9}
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The arguments of `stapo evaluate`."""
     parser = argparse.ArgumentParser(
         "stapo evaluate",
-        description="Evaluate a model, an adapter or a checkpoint. The same command again goes on where it was stopped.",
+        description="Evaluate a model, an adapter or a checkpoint. After an interruption, the same command resumes.",
     )
     add = parser.add_argument
     add("--model", required=True, help="folder or hub name of a model or an adapter")
@@ -39,7 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
     add(
         "--protocol",
         choices=["paper"],
-        help="the paper's two decodings and samples per problem, on all six by default",
+        help="the paper's two decodings and samples for each problem, by default on all six",
     )
     add("--n", type=int, help=f"samples for each problem (default {DEFAULTS['n']})")
     add("--temperature", type=float, help=f"0 is greedy (default {DEFAULTS['temperature']})")
@@ -48,21 +47,15 @@ def build_parser() -> argparse.ArgumentParser:
     add("--seed", type=int, default=0, help="default %(default)s")
     add("--size", type=int, help="only the first problems of each benchmark")
     add("--data_dir", help="folder with local copies of the benchmarks")
-    add("--judge", metavar="MODEL", help="model that re-judges what the rules reject, after all samples are there")
+    add("--judge", metavar="MODEL", help="model that judges what the rules rejected, once all samples are generated")
     add("--backend", choices=["vllm", "transformers"], help="default: vllm where it is installed")
-    add("--batch_size", type=int, default=64, help="answers at a time with transformers (default %(default)s)")
-    add("--output_dir", help="default evaluations/MODEL; samples in it are not generated again")
+    add("--batch_size", type=int, default=64, help="completions at a time with transformers (default %(default)s)")
+    add("--output_dir", help="default evaluations/MODEL; samples that it holds are not generated again")
     return parser
 
 
 def main(argv: Sequence[str]) -> None:
-    """
-    Evaluate, print a table for each decoding, and save the samples and the results.
-
-    Args:
-        argv (`Sequence[str]`):
-            Command-line arguments after `stapo evaluate`.
-    """
+    """Evaluate, print a table for each decoding, and save the samples and the results."""
     parser = build_parser()
     args = parser.parse_args(argv)
     if args.protocol:
@@ -72,9 +65,6 @@ def main(argv: Sequence[str]) -> None:
     elif not args.benchmarks:
         parser.error("give --benchmarks, or --protocol paper for all six.")
     names = [name.strip() for name in args.benchmarks.split(",")] if args.benchmarks else list(BENCHMARKS)
-    chosen = {
-        name: default if getattr(args, name) is None else getattr(args, name) for name, default in DEFAULTS.items()
-    }
     model = args.model.rstrip("/")
     output_dir = Path(args.output_dir or Path("evaluations") / model.replace("/", "--").lstrip(".-"))
     transformers_logging.set_verbosity_error()
@@ -87,31 +77,28 @@ def main(argv: Sequence[str]) -> None:
                 replace(decoding, max_new_tokens=args.max_new_tokens, seed=args.seed) for decoding in PAPER_DECODINGS
             ]
         else:
-            n = chosen["n"]
-            decodings = [SamplingSettings(chosen["temperature"], chosen["top_p"], args.max_new_tokens, args.seed)]
+            given = {name: getattr(args, name) for name in DEFAULTS if getattr(args, name) is not None}
+            n, temperature, top_p = (DEFAULTS | given).values()
+            decodings = [SamplingSettings(temperature, top_p, args.max_new_tokens, args.seed)]
         backend = args.backend or ("vllm" if find_spec("vllm") else "transformers")
-        sampler = get_sampler(args.model, args.revision, backend, args.batch_size)
+        if backend == "vllm":
+            sampler = VLLMSampler(args.model, args.revision)
+        else:
+            sampler = TransformersSampler(args.model, revision=args.revision, batch_size=args.batch_size)
         judges = [None, LLMJudge(args.judge, backend=backend)] if args.judge else [None]
-        for judge in judges:  # a second round, so that the judge finds the memory that the model has left
+        for judge in judges:  # a second round, so that the judge has the memory that the model has freed
             for settings in decodings:
                 options = {"judge": judge, "data_dir": args.data_dir, "size": args.size}
                 show(console, evaluate(sampler, names, n, settings, output_dir, **options))
     except (ValueError, OSError) as error:
         sys.exit(f"stapo evaluate: {error}")
     except KeyboardInterrupt:
-        sys.exit(f"Stopped; the same command goes on from the samples in {output_dir}.")
+        sys.exit(f"Stopped; the same command resumes from the samples in {output_dir}.")
     console.print(f"Samples and results: {output_dir}", markup=False, soft_wrap=True)
 
 
-def get_sampler(model: str, revision: str | None, backend: str, batch_size: int) -> TransformersSampler | VLLMSampler:
-    """The sampler of this backend."""
-    if backend == "vllm":
-        return VLLMSampler(model, revision)
-    return TransformersSampler(model, revision=revision, batch_size=batch_size)
-
-
 def show(console: Console, result: dict) -> None:
-    """Print the tables of a result, and what to know about it."""
+    """Print the tables of a result, and its warnings."""
     console.print(
         show_text(f"{result['model']}, {result['decoding']}:"), markup=False, highlight=False, soft_wrap=True
     )

@@ -1,9 +1,4 @@
-"""
-`stapo train`: the embedded recipe without arguments, any GRPO script's job with them.
-
-The arguments are those of `trl grpo`, parsed by TRL's own parser: [`STAPOConfig`], TRL's `ModelConfig`, its dataset
-mixture, and a YAML file behind `--config` that the command line overrides.
-"""
+"""`stapo train`: TRL's GRPO script with STAPO and recipes; without arguments, the embedded recipe."""
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -13,16 +8,18 @@ from transformers.utils import is_bitsandbytes_available
 from trl import DatasetMixtureConfig, ModelConfig, get_peft_config, get_quantization_config
 
 from ..arithmetic.run import build_trainer, measure, show_result
+from ..arithmetic.warm_start import WarmStart
 from ..observe.files import MetricsFile
 from ..trainer.resume import StopOnInterrupt
 from ..trainer.stapo import STAPOTrainer
 from ..trainer.stapo_config import STAPOConfig
+from .preview import dry_run
 from .recipes.arguments import EMBEDDED, TrainArguments, get_datasets, get_reward_func
 from .recipes.parser import RecipeParser
 
 
 @contextmanager
-def tell_mistakes(parser: RecipeParser) -> Iterator[None]:
+def report_errors(parser: RecipeParser) -> Iterator[None]:
     """Ends the command with one sentence for what is wrong with its reward functions, data or model."""
     try:
         yield
@@ -31,37 +28,28 @@ def tell_mistakes(parser: RecipeParser) -> Iterator[None]:
 
 
 def main(argv: Sequence[str]) -> None:
-    """
-    Train, and save the model, its metrics and their picture in the run's folder.
-
-    Args:
-        argv (`Sequence[str]`):
-            Command-line arguments after `stapo train`. Without a configuration file, a model and a dataset, the
-            embedded recipe gives the settings that they leave open.
-    """
+    """Train, and save the model, its metrics and their picture in the run's folder."""
     parser = RecipeParser((TrainArguments, STAPOConfig, ModelConfig, DatasetMixtureConfig), prog="stapo train")
-    options, settings, about, words = parser.read_words(argv, default="arithmetic")
+    options, settings, metadata, argv = parser.read_argv(argv, default="arithmetic")
     if options.dry_run:
-        from .preview import dry_run
-
-        return dry_run(settings, words, about, options.num_processes)
+        return dry_run(settings, argv, metadata, options.num_processes)
     # TRL's name of the field, which a recipe cannot avoid
     warnings.filterwarnings("ignore", message="`gradient_checkpointing` is deprecated", category=FutureWarning)
-    script_args, args, model_args, mixture = parser.parse(settings, words)
+    script_args, args, model_args, mixture = parser.parse(settings, argv)
     if model_args.model_name_or_path is None:
         parser.error("--model_name_or_path is missing: give a model, or no model and no data for the embedded recipe.")
     quantization_config, peft_config = get_quantization_config(model_args), get_peft_config(model_args)
     if quantization_config is not None and not is_bitsandbytes_available():
         parser.error("--load_in_4bit and --load_in_8bit need bitsandbytes: pip install -U bitsandbytes")
-    with tell_mistakes(parser):
+    with report_errors(parser):
         reward_funcs = [get_reward_func(name, args) for name in script_args.reward_funcs]
     if model_args.model_name_or_path == EMBEDDED:
         if quantization_config is not None or peft_config is not None:
             parser.error(
-                "The embedded recipe trains all weights of its own model: give --model_name_or_path and --dataset_name "
-                "to train an adapter or a quantised model."
+                "The embedded recipe trains all weights of its own model: give --model_name_or_path and "
+                "--dataset_name to train an adapter or a quantised model."
             )
-        trainer = build_trainer(args, reward_funcs)
+        trainer = build_trainer(args, reward_funcs, WarmStart(seed=args.seed), heldout_every=20)
         before = measure(trainer)
         train(trainer)
         after = measure(trainer)
@@ -75,7 +63,7 @@ def main(argv: Sequence[str]) -> None:
         "dtype": model_args.dtype,
         **(args.model_init_kwargs or {}),
     }
-    with tell_mistakes(parser):
+    with report_errors(parser):
         train_dataset, eval_dataset = get_datasets(script_args, mixture, args.eval_strategy != "no")
         trainer = STAPOTrainer(
             model=model_args.model_name_or_path,
@@ -105,9 +93,7 @@ def train(trainer: STAPOTrainer) -> None:
     if trainer.is_world_process_zero():
         print(f"Model and metrics saved to {args.output_dir}.")
         if stop.stopped:
-            print(
-                "Interrupted: repeat the command with --resume_from_checkpoint true to go on from the last checkpoint."
-            )
+            print("Interrupted: repeat the command with --resume_from_checkpoint true to resume from the checkpoint.")
         if not trainer.state.log_history:  # stopped before anything was logged
             return
         try:

@@ -1,4 +1,4 @@
-"""Evaluation: N samples per problem of the six benchmarks, their metrics with intervals, and the comparison of two runs."""
+"""Evaluation: N samples for each problem, metrics with intervals, and the comparison of two results. See README.md."""
 
 from .. import load_lazily
 

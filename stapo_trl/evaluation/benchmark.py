@@ -1,4 +1,4 @@
-"""The problems that are asked: a published benchmark, the embedded task, or a file of one's own."""
+"""Benchmarks: a published one, the embedded task, or a local file."""
 
 import hashlib
 import re
@@ -20,19 +20,7 @@ COLUMNS = ("prompt", "solution", "problem_id", "source")
 
 @dataclass(frozen=True)
 class Benchmark:
-    """
-    Distinct problems under one name.
-
-    Args:
-        name (`str`):
-            Its name, in tables and files.
-        problems (`list[Problem]`):
-            The problems.
-        rows (`int`):
-            Rows they came from; more than problems where a file repeats them.
-        revision (`str`, *optional*):
-            Commit of the dataset on the hub.
-    """
+    """Distinct problems under one name, of `rows` rows that may repeat them; `revision` is a commit on the hub."""
 
     name: str
     problems: list[Problem]
@@ -41,12 +29,12 @@ class Benchmark:
 
     @property
     def checksum(self) -> str:
-        """Of all prompts and golds, wherever they came from."""
+        """Checksum of all prompts and golds."""
         content = "".join(f"{problem.problem_id}{problem.checksum}{problem.solution}\n" for problem in self.problems)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     def requests(self, n: int) -> list[Request]:
-        """N samples of every problem."""
+        """Requests for n samples of every problem."""
         return [Request(problem, number) for problem in self.problems for number in range(n)]
 
 
@@ -56,19 +44,16 @@ def open_benchmark(name: str, data_dir: str | Path | None = None, size: int | No
 
     Args:
         name (`str`):
-            One of `stapo_trl.data.BENCHMARKS`, `"arithmetic"` (the embedded task's held-out split), or a local file. A
-            file with the columns prompt, solution, problem_id and source is asked as it is; another is read like
-            any data set, and its prompts get the boxed instruction.
+            One of `stapo_trl.data.BENCHMARKS`, `"arithmetic"` (the embedded task's test split), or a local file. A
+            file with the columns prompt, solution, problem_id and source is taken as it is; any other is read like a
+            data set, and its prompts get the boxed instruction.
         data_dir (`str` or `Path`, *optional*):
             Folder with local copies of the published ones.
         size (`int`, *optional*):
             Only the first problems; of `"arithmetic"`, how many (500 by default).
 
-    Returns:
-        [`Benchmark`]
-
     Raises:
-        `ValueError`: for an unknown name, or rows that cannot be asked or graded.
+        `ValueError`: for an unknown name, or rows that cannot be used as prompts or graded.
     """
     if size is not None and size < 1:
         raise ValueError(f"`size` must be at least 1, got {size}.")
@@ -85,7 +70,7 @@ def open_benchmark(name: str, data_dir: str | Path | None = None, size: int | No
 
 
 def _in_schema(path: str) -> Dataset | None:
-    """The rows of a file that has the project's columns already; `None` for another file."""
+    """The rows of a file that has the project's columns; `None` for another file."""
     rows = list(map(open_row, open_rows("", path)))
     if not all(set(COLUMNS) <= row.keys() for row in rows):
         return None
@@ -106,20 +91,9 @@ def _in_schema(path: str) -> Dataset | None:
 
 def from_dataset(name: str, dataset: Dataset) -> Benchmark:
     """
-    The distinct problems of a dataset.
+    The distinct problems of a dataset with `prompt`, `solution` and `problem_id`.
 
-    Args:
-        name (`str`):
-            Name of the benchmark.
-        dataset (`Dataset`):
-            Columns `prompt` (plain text or messages), `solution` and `problem_id`. Rows that repeat a prompt and its
-            gold count once, as in the published files that hold each problem 32 times.
-
-    Returns:
-        [`Benchmark`]
-
-    Raises:
-        `ValueError`: for missing columns, no rows, or different problems of one `problem_id`.
+    Rows that repeat a prompt and its gold count once, as in the published files that hold each problem 32 times.
     """
     missing = [column for column in ("prompt", "solution", "problem_id") if column not in dataset.column_names]
     if missing or not len(dataset):

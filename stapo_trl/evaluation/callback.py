@@ -1,4 +1,4 @@
-"""Benchmarks while a training run goes on: task metrics that do not depend on the reward."""
+"""Benchmarks during training: task metrics that do not depend on the reward."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,25 +10,25 @@ from transformers import PreTrainedModel, TrainerCallback
 
 from .benchmark import from_dataset, open_benchmark
 from .result import measure
-from .run import answer
+from .run import sample_answers
 from .sampling.settings import SamplingSettings
 from .sampling.transformers_sampler import TransformersSampler
 
 
 class BenchmarkCallback(TrainerCallback):
     """
-    Measures the policy every few steps; the next log entry has `NAME/avg@N`, `NAME/pass@N`, `NAME/no_answer`,
+    Evaluates the policy during training; the next log entry has `NAME/avg@N`, `NAME/pass@N`, `NAME/no_answer`,
     `NAME/truncated` and `NAME/length` for each benchmark.
 
     Where the trainer evaluates, its metrics get the same numbers as `eval_NAME/avg@N`, for `metric_for_best_model` and
-    `load_best_model_at_end`. Nothing of the run is changed: no random number is drawn from its generators, and no mode,
-    adapter, tokenizer or generation setting of the policy is different afterwards.
+    `load_best_model_at_end`. The run itself does not change: its random generators are not used, and modes, adapters,
+    tokenizer and generation settings are restored.
 
     Args:
         every_steps (`int`):
-            Optimizer steps between two measurements.
+            Optimizer steps between two evaluations.
         benchmarks (`Sequence[str]` or `Mapping[str, Dataset]`):
-            Names (see [`open_benchmark`]), or datasets under names of one's own.
+            Names (see [`evaluate`]), or datasets under names of your own.
         n (`int`, defaults to `4`):
             Samples for each problem.
         settings ([`SamplingSettings`], *optional*):
@@ -38,12 +38,12 @@ class BenchmarkCallback(TrainerCallback):
         data_dir (`str` or `Path`, *optional*):
             Folder with local copies of the published benchmarks.
         trainer ([`~transformers.Trainer`], *optional*):
-            The trainer, needed only where a tracker (Weights & Biases, Trackio, TensorBoard) is to show the numbers:
-            trackers read a log before later callbacks add to it. `trainer.state.log_history` has them either way.
+            The trainer, only needed for trackers (Weights & Biases, Trackio, TensorBoard), which read a log before
+            later callbacks add to it. `trainer.state.log_history` has the numbers either way.
 
     Raises:
-        `ValueError`: for settings that make no sense together, unknown benchmarks, and, when training begins, weights
-        that are spread over processes (FSDP, DeepSpeed ZeRO-3): no process could answer on its own.
+        `ValueError`: for contradictory settings, unknown benchmarks, and, when training begins, weights that are
+        sharded (FSDP, DeepSpeed ZeRO-3), as every process generates on its own.
 
     Example:
 
@@ -77,8 +77,8 @@ class BenchmarkCallback(TrainerCallback):
         is_fsdp = AcceleratorState().distributed_type == DistributedType.FSDP
         if is_fsdp or any(hasattr(parameter, "ds_id") for parameter in model.parameters()):
             raise ValueError(
-                "BenchmarkCallback needs the whole policy on each process, but FSDP or DeepSpeed ZeRO-3 spreads its "
-                "weights: leave the callback out and run `stapo evaluate` on the checkpoints."
+                "BenchmarkCallback needs the whole policy on each process, but FSDP or DeepSpeed ZeRO-3 shards its "
+                "weights: remove the callback and run `stapo evaluate` on the checkpoints."
             )
 
     def on_step_end(self, args, state, control, model=None, processing_class=None, **kwargs):
@@ -104,7 +104,7 @@ class BenchmarkCallback(TrainerCallback):
         requests = [request for benchmark in self.benchmarks for request in benchmark.requests(self.n)]
         state = PartialState()
         ours = requests[state.process_index :: state.num_processes]
-        samples = gather_object(answer(sampler, ours, self.settings, None, show_progress=False))
+        samples = gather_object(sample_answers(sampler, ours, self.settings, None, show_progress=False))
         self.step, self.metrics, self.logged = step, {}, False
         for benchmark in self.benchmarks:
             name = benchmark.name

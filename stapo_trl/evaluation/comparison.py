@@ -1,4 +1,4 @@
-"""`stapo compare`: is the difference of two results more than noise?"""
+"""The difference of two results, and whether it is more than noise."""
 
 import json
 from collections.abc import Sequence
@@ -14,14 +14,13 @@ def compare(first: dict, second: dict) -> dict[str, dict]:
     Difference in accuracy of two results, second minus first, by a paired bootstrap over the problems of both.
 
     Args:
-        first (`dict`):
-            Result of [`evaluate`].
-        second (`dict`):
-            Another one.
+        first (`dict`), second (`dict`):
+            Results of [`evaluate`].
 
     Returns:
-        `dict[str, dict]`: for each benchmark of both, and for their mean under `"overall"` if there are several:
-        `problems`, `first`, `second`, `difference`, `interval` (95 %) and `is_noise`, whether 0 lies within it.
+        `dict[str, dict]`: for each benchmark of both, and for their mean under `"overall"` if there are several: the
+        number of `problems`, accuracies `first` and `second` and their `difference`, its 95 % `interval`, and
+        `is_noise`, whether that holds 0.
 
     Raises:
         `ValueError`: if no problem is in both results, or a benchmark has different problems or golds in them.
@@ -74,7 +73,7 @@ def _row(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict:
 
 
 def different_settings(first: dict, second: dict) -> list[str]:
-    """Settings besides the model in which two results differ."""
+    """Settings, other than the model, in which two results differ."""
     pairs = {name: (first.get(name), second.get(name)) for name in ("backend", "judge")}
     pairs |= {
         name: (first["sampling"].get(name), second["sampling"].get(name))
@@ -86,26 +85,14 @@ def different_settings(first: dict, second: dict) -> list[str]:
 
 
 def read_result(path: str | Path) -> dict:
-    """
-    A result of [`evaluate`] that was saved.
-
-    Args:
-        path (`str` or `Path`):
-            The `.json` file.
-
-    Returns:
-        `dict`
-
-    Raises:
-        `ValueError`: if the file is no such result, or counts what cannot be.
-    """
+    """The result of [`evaluate`] in a `.json` file; `ValueError` for a file that is none, or has impossible counts."""
     try:
         result = json.loads(Path(path).read_text(encoding="utf-8-sig"))
         counts = [count for entry in result["benchmarks"].values() for count in entry["per_problem"].values()]
-        whole = all(type(number) is int for count in counts for number in count)
-        if not (whole and counts and all(0 <= right <= n and n > 0 for right, n in counts)):
+        are_integers = all(type(number) is int for count in counts for number in count)
+        if not (are_integers and counts and all(0 <= right <= n and n > 0 for right, n in counts)):
             raise ValueError("its `per_problem` does not hold [right, all] of each problem")
         result["sampling"].items(), result["versions"].items(), result["model"], result["decoding"]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{path} is no result of `stapo evaluate`: {error!r}.") from error
+        raise ValueError(f"{path} is not a result of `stapo evaluate`: {error!r}.") from error
     return result

@@ -1,4 +1,4 @@
-"""Metrics over N samples per problem, and their uncertainty over problems. NumPy only."""
+"""Metrics over N samples for each problem, and their uncertainty over problems. NumPy only."""
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
@@ -76,8 +76,8 @@ def maj_at_k(votes: Sequence[Sequence[Hashable | None]], correct: Sequence[Seque
     """
     Share of majority votes among k samples that are right, for each problem.
 
-    The samples are cut into consecutive blocks of k, one vote each; what is left over does not vote. Samples without an
-    answer abstain, a block of them alone is wrong, and a tie goes to the answer that was given first.
+    The samples are cut into consecutive blocks of k, one vote each; what is left over does not vote. Samples without
+    an answer abstain, a block of them alone is wrong, and a tie goes to the answer that was given first.
 
     Args:
         votes (`Sequence[Sequence[Hashable | None]]`):

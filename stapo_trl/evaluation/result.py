@@ -1,4 +1,4 @@
-"""What an evaluation found: metrics, everything needed to repeat it, and its table in three formats."""
+"""The result of an evaluation: metrics, what is needed to repeat it, and its table in three formats."""
 
 import csv
 import io
@@ -27,36 +27,22 @@ SHARES = ("truncated", "no_answer", "extracted", "failed", "judged")
 
 
 def measure(benchmark: Benchmark, samples: Sequence[Sample]) -> dict:
-    """
-    Metrics of one benchmark.
-
-    Args:
-        benchmark ([`Benchmark`]):
-            Its problems.
-        samples (`Sequence[Sample]`):
-            Graded samples of these problems.
-
-    Returns:
-        `dict`: `accuracy` (avg@N, with `interval`), `pass@k` and `maj@k` for k = 1, 2, 4, ... and N, each `[value,
-        lower, upper]`; shares of samples that were `truncated`, have `no_answer`, had an answer `extracted`, `failed`
-        in grading (out of time, or an error; they count as wrong), and were accepted by the judge (`judged`);
-        `unparseable_golds`, the problems that cannot be graded (they count as wrong); `length`, mean tokens;
-        `entropy`, mean over tokens, nats, or `None`; and `per_problem`, `{problem_id: [right, all]}`.
-    """
+    """Metrics of the graded samples of one benchmark: see the result of [`evaluate`]."""
     by_problem = {problem.problem_id: [] for problem in benchmark.problems}
     for sample in sorted(samples, key=lambda sample: sample.number):
         by_problem[sample.problem_id].append(sample)
     groups = list(by_problem.values())
     n, c = [len(group) for group in groups], [sum(sample.correct for sample in group) for group in groups]
     shares = avg_at_n(n, c)
-    # Answers are equal for the vote if they are equal after the verifier's normalisation of notation
+    # Answers that are equal after the verifier's normalisation of notation are one vote
     votes = [[None if sample.answer is None else canonical(sample.answer) for sample in group] for group in groups]
     correct = [[sample.correct for sample in group] for group in groups]
     ks = sorted({2**power for power in range(min(n).bit_length())} | {min(n)})
     every = [sample for group in groups for sample in group]
     tokens = sum(sample.num_tokens for sample in every)
-    failed = ("timeout", "error")
-    with_entropy = all(sample.entropy is not None for sample in every)
+    entropy = None
+    if all(sample.entropy is not None for sample in every):
+        entropy = sum(sample.entropy * sample.num_tokens for sample in every) / max(tokens, 1)
     return {
         "problems": len(groups),
         "rows": benchmark.rows,
@@ -68,13 +54,11 @@ def measure(benchmark: Benchmark, samples: Sequence[Sample]) -> dict:
         "truncated": float(np.mean([sample.truncated for sample in every])),
         "no_answer": float(np.mean([sample.verdict == "no_answer" for sample in every])),
         "extracted": float(np.mean([sample.answer is not None for sample in every])),
-        "failed": float(np.mean([sample.verdict in failed for sample in every])),
+        "failed": float(np.mean([sample.verdict in ("timeout", "error") for sample in every])),
         "judged": float(np.mean([sample.judged for sample in every])),
         "unparseable_golds": sum(group[0].verdict == "unparseable_gold" for group in groups),
         "length": tokens / len(every),
-        "entropy": sum(sample.entropy * sample.num_tokens for sample in every) / max(tokens, 1)
-        if with_entropy
-        else None,
+        "entropy": entropy,
         "per_problem": {name: [right, number] for name, right, number in zip(by_problem, c, n, strict=True)},
         "dataset": {"revision": benchmark.revision, "checksum": benchmark.checksum},
     }
@@ -85,7 +69,7 @@ def _with_interval(values: Sequence[Sequence[float]]) -> list[float]:
 
 
 def overall(measured: dict[str, dict]) -> dict:
-    """Mean over benchmarks, as in the paper's tables; the interval is over the problems of each."""
+    """Mean over benchmarks, as in the paper's tables."""
     shares = [[right / number for right, number in entry["per_problem"].values()] for entry in measured.values()]
     accuracy, *ends = _with_interval(shares)
     means = {name: float(np.mean([entry[name] for entry in measured.values()])) for name in (*SHARES, "length")}
@@ -99,14 +83,14 @@ def overall(measured: dict[str, dict]) -> dict:
     }
 
 
-def warnings_of(measured: dict[str, dict]) -> list[str]:
-    """What a reader should know before believing a number."""
+def find_warnings(measured: dict[str, dict]) -> list[str]:
+    """Why a number may not mean what it seems to."""
     found = []
     for name, entry in measured.items():
         if entry["extracted"] == 1 and entry["accuracy"] == 0:
             found.append(
-                f"{name}: an answer was found in every sample and none is right. Compare answers and golds in the file "
-                "of samples: golds of another form, or of other problems, look like this."
+                f"{name}: an answer was found in every sample and none is right. Compare answers and golds in the "
+                "file of samples: the golds may have another form, or be those of other problems."
             )
         if entry["unparseable_golds"]:
             found.append(
@@ -122,7 +106,7 @@ def warnings_of(measured: dict[str, dict]) -> list[str]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what a score depends on, where installed, and of this package."""
+    """Versions of this package and of the installed ones that a score depends on."""
     found = {"stapo-trl": __version__}
     for name in PACKAGES:
         try:
@@ -133,7 +117,7 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str | None:
-    """Commit of this package's source, with a plus sign if it was changed since; `None` for an installed package."""
+    """Commit of this package's source, with a plus sign if it has changes; `None` for an installed package."""
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(Path(__file__).parent), *arguments]
@@ -148,7 +132,7 @@ def commit() -> str | None:
 
 
 def rows_of(result: dict) -> list[dict[str, str]]:
-    """The table of a result, a row for each benchmark and one for all."""
+    """Rows of a result's table: one for each benchmark, and one for all if there are several."""
     rows = []
     for name, entry in [*result["benchmarks"].items(), ("overall", result["overall"])]:
         n = entry.get("n")
@@ -172,13 +156,13 @@ def rows_of(result: dict) -> list[dict[str, str]]:
     return rows if len(result["benchmarks"]) > 1 else rows[:1]
 
 
-# A terminal of 80 columns has no room for all of them in one table
+# Two tables, as a terminal of 80 columns has no room for one
 ACCURACY = ("benchmark", "problems", "n", "avg@n", "95 %", "pass@n", "maj@n")
 ANSWERS = ("benchmark", "extracted %", "no answer %", "truncated %", "bad golds", "tokens", "entropy")
 
 
 def tables(result: dict) -> list[Table]:
-    """The table of a result for a terminal, in two: how many answers are right, and what the answers are like."""
+    """The table of a result for a terminal."""
     shown = []
     for columns in (ACCURACY, ANSWERS):
         table = Table()
@@ -221,7 +205,6 @@ def to_markdown(result: dict) -> str:
 
 
 def to_csv(result: dict) -> str:
-    """The table of a result."""
     rows = rows_of(result)
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
@@ -230,10 +213,8 @@ def to_csv(result: dict) -> str:
     return text.getvalue()
 
 
-def save(result: dict, path: Path) -> list[Path]:
-    """Write a result as JSON, Markdown and CSV beside each other; the suffix of the path does not matter."""
-    texts = {".json": json.dumps(result, indent=1, allow_nan=False) + "\n", ".md": to_markdown(result)}
-    texts[".csv"] = to_csv(result)
-    for suffix, text in texts.items():
-        write_atomically(path.with_name(path.name + suffix), text)
-    return [path.with_name(path.name + suffix) for suffix in texts]
+def save(result: dict, path: Path) -> None:
+    """Write a result as JSON, Markdown and CSV: the path, which has no suffix, and theirs."""
+    text = json.dumps(result, indent=1, allow_nan=False) + "\n"
+    for suffix, content in {".json": text, ".md": to_markdown(result), ".csv": to_csv(result)}.items():
+        write_atomically(path.with_name(path.name + suffix), content)

@@ -1,20 +1,25 @@
-"""Samples problems, grades them while the next ones are generated, and measures."""
+"""Evaluating a model: sample, grade while the next samples are generated, and measure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from datasets import Dataset
 from tqdm.auto import tqdm
 
+from ..rewards import grade
+from ..rewards.answer import gold_answer
+from ..rewards.math_accuracy import question_text
 from .benchmark import from_dataset, open_benchmark
-from .grading import grade_samples, judge_samples
-from .result import commit, measure, overall, save, versions, warnings_of
+from .result import commit, find_warnings, measure, overall, save, versions
 from .samples import Problem, Request, Sample, SampleFile
 from .sampling.settings import FIXED, SamplingSettings
 from .sampling.transformers_sampler import TransformersSampler
+
+
+BATCH = 64  # samples that the verifier grades in one call, which has a time limit
 
 
 def evaluate(
@@ -30,25 +35,26 @@ def evaluate(
     show_progress: bool = True,
 ) -> dict:
     """
-    Evaluate a model.
+    Evaluate a model on benchmarks.
 
     Args:
         model (`str`, `PreTrainedModel`, or a sampler):
             Folder or hub name of a model or an adapter, a loaded model with its `tokenizer`, a
             [`TransformersSampler`] or a [`VLLMSampler`].
         benchmarks (`Sequence[str]` or `Mapping[str, Dataset]`):
-            Names (see [`open_benchmark`]), or datasets under names of one's own.
+            Names of `stapo_trl.data.BENCHMARKS`, `"arithmetic"` or local files; or, under names of your own, datasets
+            with `prompt`, `solution` and `problem_id`.
         n (`int` or `Mapping[str, int]`, defaults to `4`):
             Samples for each problem, for all benchmarks or for each.
         settings ([`SamplingSettings`], *optional*):
             How to sample.
         output_dir (`str` or `Path`, *optional*):
-            Folder for the samples and the result, named by the decoding. Samples that are there already are not
-            generated again. Without one nothing is written.
+            Folder for the samples and the result, whose files are named by the decoding. Samples that it holds already
+            are not generated again. By default nothing is written.
         tokenizer (`PreTrainedTokenizerBase`, *optional*):
             Tokenizer of a loaded model.
         judge (`Callable`, *optional*):
-            Judges what the rules rejected, after all samples are there and the model's memory is given back; see
+            Judges what the rules rejected, once all samples are generated and the model's memory is freed; see
             [`~stapo_trl.rewards.LLMJudge`].
         data_dir (`str` or `Path`, *optional*):
             Folder with local copies of the published benchmarks.
@@ -58,10 +64,15 @@ def evaluate(
             Whether to show a bar where the output is a terminal.
 
     Returns:
-        `dict`: see `measure` for `result["benchmarks"][name]`.
+        `dict`: the settings, versions and warnings; `"benchmarks"`, and `"overall"`, their mean. Each has `accuracy`
+        (avg@N) with its 95 % `interval`; a benchmark also `pass@k` and `maj@k` for k = 1, 2, 4, ... and N, each
+        `[value, lower, upper]`; the shares of samples that were `truncated`, have `no_answer`, had an answer
+        `extracted`, `failed` in grading (a timeout or an error; they count as wrong) or were accepted by the judge
+        (`judged`); the number of `unparseable_golds` (their problems count as wrong); `length`, mean tokens;
+        `entropy`, mean over tokens in nats, or `None`; and `per_problem`, `{problem_id: [right, all]}`.
 
     Raises:
-        `ValueError`: for settings that make no sense together, and samples of other settings in `output_dir`.
+        `ValueError`: for contradictory settings, and samples of other settings in `output_dir`.
 
     Example:
 
@@ -86,7 +97,7 @@ def evaluate(
     requests = [
         request for name, benchmark in zip(names, opened, strict=True) for request in benchmark.requests(numbers[name])
     ]
-    about = {
+    metadata = {
         "model": sampler.model if isinstance(sampler.model, str) else sampler.model.name_or_path,
         "weights": sampler.fingerprint,
         "backend": sampler.backend,
@@ -94,8 +105,8 @@ def evaluate(
         "sampling": asdict(settings) | FIXED,
     }
     path = None if output_dir is None else Path(output_dir) / settings.label
-    file = None if path is None else SampleFile(path.with_name(path.name + ".samples.jsonl"), about)
-    samples = answer(sampler, requests, settings, file, show_progress)
+    file = None if path is None else SampleFile(path.with_name(path.name + ".samples.jsonl"), metadata)
+    samples = sample_answers(sampler, requests, settings, file, show_progress)
     if judge is not None:
         sampler.close()
         problems = {request.key[:2]: request.problem for request in requests}
@@ -108,13 +119,13 @@ def evaluate(
         benchmark.name: measure(benchmark, [sample for sample in samples if sample.benchmark == benchmark.name])
         for benchmark in opened
     }
-    result = about | {
+    result = metadata | {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "judge": None if judge is None else str(getattr(judge, "model", judge)),
         "versions": versions(),
         "commit": commit(),
         "overall": overall(measured),
-        "warnings": warnings_of(measured),
+        "warnings": find_warnings(measured),
         "benchmarks": measured,
     }
     if path is not None:
@@ -122,29 +133,13 @@ def evaluate(
     return result
 
 
-def answer(
+def sample_answers(
     sampler, requests: Sequence[Request], settings: SamplingSettings, file: SampleFile | None, show_progress: bool
 ) -> list[Sample]:
     """
-    Graded samples, in the order of the requests: those of the file, and the others from the sampler.
+    Graded samples in the order of the requests: those in the file, and the others from the sampler.
 
-    Args:
-        sampler ([`TransformersSampler`] or [`VLLMSampler`]):
-            Generates.
-        requests (`Sequence[Request]`):
-            What is asked.
-        settings ([`SamplingSettings`]):
-            How to sample.
-        file ([`SampleFile`], *optional*):
-            Holds samples of an earlier run, and gets the new ones once they are graded.
-        show_progress (`bool`):
-            Whether to show a bar where the output is a terminal.
-
-    Returns:
-        `list[Sample]`
-
-    Raises:
-        `ValueError`: if the file holds a sample of another prompt.
+    The file gets the new ones as they are graded; `ValueError` if it holds a sample of another prompt.
     """
     problems: dict[tuple[str, str], Problem] = {request.key[:2]: request.problem for request in requests}
     stored = {} if file is None else file.samples
@@ -154,7 +149,7 @@ def answer(
             raise ValueError(
                 f"{file.path} answers another prompt of {sample.problem_id}: choose another folder, or remove it."
             )
-    # Graded again, so that one version of the grader gave all verdicts
+    # Graded again, so that all verdicts are of one version of the grader
     done = {sample.key: sample for sample in grade_samples(known, problems)}
     missing = [request for request in requests if request.key not in done]
     with (
@@ -164,7 +159,7 @@ def answer(
     ):
         right = sum(sample.correct for sample in done.values())
 
-        def take_in(finished: list[Sample]) -> None:
+        def store(finished: list[Sample]) -> None:
             nonlocal right
             graded = grade_samples(finished, problems)
             if file is not None:
@@ -174,12 +169,48 @@ def answer(
             bar.set_postfix_str(f"accuracy {100 * right / len(done):.1f} %", refresh=False)
             bar.update(len(graded))
 
-        # One grader: verdicts are taken in while the sampler goes on; an error there stops the run at the next sample
+        # An error of the grader stops the run at the next sample
         grading = []
         for finished in sampler.sample(missing, settings) if missing else ():
-            grading.append(grader.submit(take_in, finished))
+            grading.append(grader.submit(store, finished))
             while grading and grading[0].done():
                 grading.pop(0).result()
         for future in grading:
             future.result()
     return [done[request.key] for request in requests]
+
+
+def grade_samples(samples: Sequence[Sample], problems: dict[tuple[str, str], Problem]) -> list[Sample]:
+    """The samples with the verdict of the rules, in the same order; `problems` by benchmark and `problem_id`."""
+    graded = []
+    for start in range(0, len(samples), BATCH):
+        batch = samples[start : start + BATCH]
+        golds = [problems[sample.key[:2]].solution for sample in batch]
+        verdicts = grade([sample.text for sample in batch], golds)
+        graded += [
+            replace(sample, verdict=verdict.kind, answer=verdict.answer, judged=False)
+            for sample, verdict in zip(batch, verdicts, strict=True)
+        ]
+    return graded
+
+
+def judge_samples(
+    samples: Sequence[Sample], problems: dict[tuple[str, str], Problem], judge: Callable
+) -> list[Sample]:
+    """The samples, of which those that the rules rejected and the judge accepts are now correct."""
+    samples = list(samples)
+    rejected = [
+        index
+        for index, sample in enumerate(samples)
+        if sample.verdict not in ("correct", "unparseable_gold") and sample.text.strip()
+    ]
+    judged = [problems[samples[index].key[:2]] for index in rejected]
+    letters = judge(
+        [question_text(problem.prompt) for problem in judged],
+        [gold_answer(problem.solution) for problem in judged],
+        [samples[index].text for index in rejected],
+    )
+    for index, letter in zip(rejected, letters, strict=True):
+        if letter == "A":
+            samples[index] = replace(samples[index], verdict="correct", judged=True)
+    return samples

@@ -1,4 +1,4 @@
-"""What is asked and what came back: a request for one sample of a problem, and the sample."""
+"""Problems, requests for samples of them, the samples, and their file."""
 
 import hashlib
 import json
@@ -13,19 +13,7 @@ from ..observe.files import write_atomically
 
 @dataclass(frozen=True)
 class Problem:
-    """
-    A problem of a benchmark.
-
-    Args:
-        benchmark (`str`):
-            Name of the benchmark.
-        problem_id (`str`):
-            Name of the problem, unique in its benchmark.
-        prompt (`str` or `list[dict]`):
-            Plain text, or messages.
-        solution (`str`):
-            The gold answer.
-    """
+    """A problem of a benchmark: its prompt, as text or messages, and its gold answer."""
 
     benchmark: str
     problem_id: str
@@ -34,21 +22,13 @@ class Problem:
 
     @cached_property
     def checksum(self) -> str:
-        """Of the prompt: a sample of another prompt is not taken for one of this problem."""
+        """Checksum of the prompt, by which samples of another prompt are refused."""
         return hashlib.sha256(json.dumps(self.prompt).encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True)
 class Request:
-    """
-    One sample that is asked for.
-
-    Args:
-        problem ([`Problem`]):
-            The problem.
-        number (`int`):
-            Which of its samples, from 0.
-    """
+    """A request for one sample of a problem, numbered from 0."""
 
     problem: Problem
     number: int
@@ -58,47 +38,25 @@ class Request:
         return self.problem.benchmark, self.problem.problem_id, self.number
 
     def seed(self, seed: int) -> str:
-        """Seed of this sample: it depends on nothing but the run's seed, the problem and the number."""
+        """Seed of this sample alone, so that it does not depend on its batch."""
         return f"{seed} {self.problem.problem_id} {self.number}"
 
 
 @dataclass(frozen=True)
 class Sample:
-    """
-    An answer, and its verdict.
-
-    Args:
-        benchmark, problem_id, number:
-            Which sample of which problem.
-        checksum (`str`):
-            Of the prompt.
-        text (`str`):
-            The answer, without special tokens.
-        num_tokens (`int`):
-            Its length, end token included.
-        truncated (`bool`):
-            Whether it was cut off.
-        entropy (`float`, *optional*):
-            Mean entropy of the model at its tokens, nats; `None` where the backend does not tell.
-        verdict (`str`):
-            Kind of the verdict, see [`~stapo_trl.rewards.Verdict`].
-        answer (`str`, *optional*):
-            The extracted answer.
-        judged (`bool`, defaults to `False`):
-            Whether the language model accepted what the rules had rejected.
-    """
+    """A completion and its verdict."""
 
     benchmark: str
     problem_id: str
     number: int
-    checksum: str
-    text: str
-    num_tokens: int
+    checksum: str  # of the prompt
+    text: str  # without special tokens
+    num_tokens: int  # with the end token
     truncated: bool
-    entropy: float | None = None
-    verdict: str = ""
-    answer: str | None = None
-    judged: bool = False
+    entropy: float | None = None  # mean over the tokens, nats; None from vLLM
+    verdict: str = ""  # a kind of stapo_trl.rewards.Verdict
+    answer: str | None = None  # as extracted
+    judged: bool = False  # correct by the judge, against the rules
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -114,16 +72,9 @@ class Sample:
 
 class SampleFile:
     """
-    One JSON object a line: the settings first, then samples.
+    Samples as JSON lines below a first line of settings, which all samples share.
 
-    Args:
-        path (`str` or `Path`):
-            The file. What a killed run left in it is read; a last line that it left unfinished is cut off.
-        settings (`dict`):
-            What the samples depend on.
-
-    Raises:
-        `ValueError`: if the file holds samples of other settings, or something else.
+    It reads what a killed run left, and cuts off an unfinished last line; a file of other settings is refused.
     """
 
     def __init__(self, path: str | Path, settings: dict):
@@ -131,11 +82,11 @@ class SampleFile:
         self.samples: dict[tuple[str, str, int], Sample] = {}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         content = self.path.read_bytes() if self.path.exists() else b""
-        whole = content[: content.rfind(b"\n") + 1]
-        if whole:
-            self._read(whole)
-            if len(whole) < len(content):
-                os.truncate(self.path, len(whole))
+        complete = content[: content.rfind(b"\n") + 1]
+        if complete:
+            self._read(complete)
+            if len(complete) < len(content):
+                os.truncate(self.path, len(complete))
         else:
             self.write()
 
@@ -151,7 +102,7 @@ class SampleFile:
                 raise TypeError(f"line 1 holds no settings but {found!r:.80}")
         except (ValueError, TypeError, RecursionError) as error:
             raise ValueError(
-                f"{self.path} is no file of samples ({error}): remove it, or choose another folder."
+                f"{self.path} is not a file of samples ({error}): remove it, or choose another folder."
             ) from error
         if found != self.settings:
             names = sorted(
@@ -172,6 +123,6 @@ class SampleFile:
         self.samples |= {sample.key: sample for sample in samples}
 
     def write(self) -> None:
-        """Write all samples anew, at once."""
+        """Write the file anew."""
         lines = [json.dumps(self.settings), *(sample.to_json() for sample in self.samples.values())]
         write_atomically(self.path, "\n".join(lines) + "\n")

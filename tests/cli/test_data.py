@@ -38,22 +38,20 @@ def test_named_sets_are_read_from_a_local_copy(tmp_path, capsys):
     assert "minerva: 1 row, 1 problem (272 expected)\n" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_what_cannot_be_loaded_ends_with_a_sentence():
+    cases = [
         (["gsm9k"], "'gsm9k' is neither a file or folder nor one of dapo-math-17k, .*olympiadbench"),
         (["gsm8k"], "'openai/gsm8k' could not be loaded"),
         (["aime24", "--path", "nowhere"], "There is no file nowhere"),
         ([""], "'' is neither a file or folder nor one of"),
         (["/dev/null", "--path", "x"], "--path goes with a named set"),
-    ],
-)
-def test_what_cannot_be_loaded_ends_with_a_sentence(arguments, message):
-    with pytest.raises(SystemExit, match=message):
-        cli.main(["data", "check", *arguments])
+    ]
+    for arguments, message in cases:
+        with pytest.raises(SystemExit, match=message):
+            cli.main(["data", "check", *arguments])
 
 
-def test_folders_are_looked_at_too_and_a_missing_tokenizer_is_told(tmp_path, capsys):
+def test_folders_are_looked_at_too_and_a_missing_tokenizer_is_named(tmp_path, capsys):
     (tmp_path / "sums").mkdir()
     (tmp_path / "sums" / "train.jsonl").write_text('{"question": "1+1?", "answer": "02"}\n')
     cli.main(["data", "check", str(tmp_path / "sums")])

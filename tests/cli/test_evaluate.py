@@ -40,20 +40,19 @@ def test_the_papers_protocol_is_both_decodings_and_its_n(monkeypatch, saved, tmp
         assert [n[name] for name in names] == [32, 32, 32, 4, 4, 4]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_contradictions_are_refused_in_a_sentence(saved, tmp_path):
+    cases = [
         (["--benchmarks", "aime"], "There is no benchmark 'aime'"),
         (["--benchmarks", "arithmetic", "--temperature", "0", "--n", "8"], "temperature 0"),
         (["--benchmarks", "arithmetic,arithmetic"], "each once"),
         (["--benchmarks", "arithmetic", "--top_p", "2"], "`top_p`"),
-    ],
-)
-def test_contradictions_are_refused_in_a_sentence(saved, tmp_path, arguments, message):
-    with pytest.raises(SystemExit) as exit:
-        run("--model", saved, "--output_dir", tmp_path / "out", *arguments)
-    assert message in str(exit.value) and str(exit.value).startswith("stapo evaluate: ")
-    assert not (tmp_path / "out").exists()
+        (["--benchmarks", "arithmetic", "--size", 0], "`size` must be at least 1, got 0"),
+        (["--benchmarks", "arithmetic", "--model", tmp_path / "none"], "is neither a folder"),
+    ]
+    for arguments, message in cases:
+        with pytest.raises(SystemExit, match=f"^stapo evaluate: .*{message}"):
+            run("--model", saved, "--output_dir", tmp_path / "out", *arguments)
+        assert not (tmp_path / "out").exists()
 
 
 def test_the_protocol_and_its_own_settings_exclude_each_other(saved, capsys):
@@ -65,15 +64,7 @@ def test_the_protocol_and_its_own_settings_exclude_each_other(saved, capsys):
     assert "--protocol paper for all six" in capsys.readouterr().err
 
 
-def test_a_missing_model_is_refused_in_a_sentence(tmp_path):
-    with pytest.raises(SystemExit) as exit:
-        run("--model", tmp_path / "none", "--benchmarks", "arithmetic", "--output_dir", tmp_path / "out")
-    assert "is neither a folder" in str(exit.value)
-
-
-def test_a_size_or_folder_that_makes_no_sense_is_refused_in_a_sentence(saved, tmp_path):
-    with pytest.raises(SystemExit, match="`size` must be at least 1, got 0"):
-        run("--model", saved, "--benchmarks", "arithmetic", "--size", 0, "--output_dir", tmp_path / "out")
+def test_an_output_folder_that_is_a_file_is_refused_in_a_sentence(saved, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(SystemExit, match="stapo evaluate: .*file"):
         run("--model", saved, "--benchmarks", "arithmetic", "--size", 1, "--output_dir", tmp_path / "file")
@@ -89,20 +80,8 @@ def test_the_judge_comes_after_all_samples(saved, tmp_path, monkeypatch, capsys)
 
     monkeypatch.setattr(command, "LLMJudge", Judge)
     out = tmp_path / "out"
-    run(
-        "--model",
-        saved,
-        "--benchmarks",
-        "arithmetic",
-        "--size",
-        3,
-        "--n",
-        2,
-        "--output_dir",
-        out,
-        "--judge",
-        "some/judge",
-    )
+    options = ["--benchmarks", "arithmetic", "--size", 3, "--n", 2, "--judge", "some/judge"]
+    run("--model", saved, *options, "--output_dir", out)
     result = json.loads((out / "t0.7-p0.9.json").read_text())
     assert result["judge"] == "some/judge" and result["overall"]["judged"] > 0.5
 

@@ -1,7 +1,6 @@
 """`stapo train`: the embedded recipe from its cache to its tables, and what it refuses."""
 
 import json
-import sys
 
 import pytest
 import torch
@@ -47,12 +46,12 @@ def test_without_arguments_the_embedded_recipe_runs_to_its_tables(untrained_star
 
 @pytest.mark.slow
 def test_a_resumed_recipe_equals_an_uninterrupted_one(untrained_start, tmp_path):
-    whole, parts = str(tmp_path / "whole"), str(tmp_path / "parts")
+    uninterrupted, parts = str(tmp_path / "uninterrupted"), str(tmp_path / "parts")
     command = ["train", *SHORT, "--reward_funcs", "toys.content_reward", "--save_steps", "1"]
-    cli.main([*command, "--output_dir", whole, "--max_steps", "4"])
+    cli.main([*command, "--output_dir", uninterrupted, "--max_steps", "4"])
     cli.main([*command, "--output_dir", parts, "--max_steps", "3"])  # inside a generation batch of two steps
     cli.main([*command, "--output_dir", parts, "--max_steps", "4", "--resume_from_checkpoint", "true"])
-    expected, found = (AutoModelForCausalLM.from_pretrained(folder).state_dict() for folder in (whole, parts))
+    expected, found = (AutoModelForCausalLM.from_pretrained(folder).state_dict() for folder in (uninterrupted, parts))
     assert all(torch.equal(found[name], value) for name, value in expected.items())
     assert not any(torch.equal(found[name], value) for name, value in build_model().state_dict().items())
     steps = [json.loads(line)["step"] for line in open(tmp_path / "parts" / "metrics.jsonl") if "s2t/entropy" in line]
@@ -132,29 +131,39 @@ def test_the_embedded_recipe_does_not_pretend_to_train_an_adapter(capsys):
     assert "The embedded recipe trains all weights of its own model" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("quantised", [False, True])
-def test_an_adapter_is_trained_in_fp16(command, tmp_path, quantised):
-    if quantised and not is_bitsandbytes_available():
-        pytest.skip("bitsandbytes is not installed")
-    flags = QLORA_ON_T4 if quantised else QLORA_ON_T4[:-1]
-    cli.main([*command, *flags, "--warmup_steps", "0", "--reward_funcs", "toys.content_reward"])
-    adapter = load_file(tmp_path / "run" / "adapter_model.safetensors")
+def check_adapter(folder):
+    adapter = load_file(folder / "adapter_model.safetensors")
     assert all(value.dtype == torch.float32 and value.isfinite().all() for value in adapter.values())
     assert all(value.any() for name, value in adapter.items() if "lora_B" in name)  # which begins as zero
 
 
-@pytest.mark.parametrize(("precision", "dtype"), [("fp16", torch.float32), ("bf16", torch.bfloat16)])
-def test_the_adapter_of_a_quantised_model_suits_the_loss_scaler(make_trainer, precision, dtype):
-    model = build_model()
-    model.is_loaded_in_4bit = True
-    settings = {"fp16": False, "bf16": False} | {precision: True}
-    trainer = make_trainer(model=model, peft_config=LoraConfig(target_modules=["q_proj"]), **settings)
-    assert {parameter.dtype for parameter in trainer.model.parameters() if parameter.requires_grad} == {dtype}
+def test_an_adapter_is_trained_in_fp16(command, tmp_path):
+    cli.main([*command, *QLORA_ON_T4[:-1], "--warmup_steps", "0", "--reward_funcs", "toys.content_reward"])
+    check_adapter(tmp_path / "run")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+@pytest.mark.skipif(not is_bitsandbytes_available(), reason="bitsandbytes is not installed")
+def test_an_adapter_of_a_quantised_model_is_trained_in_fp16(command, tmp_path):
+    cli.main([*command, *QLORA_ON_T4, "--warmup_steps", "0", "--reward_funcs", "toys.content_reward"])
+    check_adapter(tmp_path / "run")
+
+
+def test_the_adapter_of_a_quantised_model_suits_the_loss_scaler(make_trainer):
+    for precision, dtype in (("fp16", torch.float32), ("bf16", torch.bfloat16)):
+        model = build_model()
+        model.is_loaded_in_4bit = True
+        settings = {"fp16": False, "bf16": False} | {precision: True}
+        trainer = make_trainer(model=model, peft_config=LoraConfig(target_modules=["q_proj"]), **settings)
+        trained = {parameter.dtype for parameter in trainer.model.parameters() if parameter.requires_grad}
+        assert trained == {dtype}, precision
+
+
+def test_a_mistake_ends_with_a_sentence_and_runs_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "evil.yaml").write_text("model_name_or_path: !!python/object/apply:os.system ['touch run']\n")
+    (tmp_path / "rows.jsonl").write_text("garbage\n")
+    base = ["--model_name_or_path", "some/model", "--output_dir", "out", "--use_cpu", "true", "--bf16", "false"]
+    cases = [
         (["--config", "evil.yaml"], "could not determine a constructor for the tag"),
         (["--config", "absent.yaml"], "There is no file absent.yaml"),
         (["--s2t_prob_threshold", "2"], "`s2t_prob_threshold` (tau_p) must be a number"),
@@ -162,18 +171,15 @@ def test_the_adapter_of_a_quantised_model_suits_the_loss_scaler(make_trainer, pr
         (["--no_such_argument", "1"], "there is no setting 'no_such_argument'"),
         (["--dataset_name", "rows.jsonl"], "rows.jsonl, line 1, is not JSON"),
         (["--dataset_name", "absent"], "absent"),
-    ],
-)
-def test_a_mistake_ends_with_a_sentence_and_runs_nothing(tmp_path, monkeypatch, capsys, arguments, message):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "evil.yaml").write_text("model_name_or_path: !!python/object/apply:os.system ['touch run']\n")
-    (tmp_path / "rows.jsonl").write_text("garbage\n")
-    base = ["--model_name_or_path", "some/model", "--output_dir", "out", "--use_cpu", "true", "--bf16", "false"]
-    with pytest.raises(SystemExit):
-        cli.main(["train", *base, *arguments])
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("stapo train: ")]
-    assert message in line
-    assert not (tmp_path / "run").exists()
+    ]
+    failures = []
+    for arguments, message in cases:
+        with pytest.raises(SystemExit):
+            cli.main(["train", *base, *arguments])
+        lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("stapo train: ")]
+        if len(lines) != 1 or message not in lines[0] or (tmp_path / "run").exists():
+            failures.append((arguments, lines))
+    assert not failures
 
 
 def test_help_and_version_work(capsys):
@@ -182,7 +188,7 @@ def test_help_and_version_work(capsys):
             cli.main(arguments)
         assert exit.value.code == 0
     assert "s2t_prob_threshold" in capsys.readouterr().out
-    assert sys.modules["stapo_trl.cli.train"].EMBEDDED and TrainArguments().reward_funcs == ["math_accuracy_reward"]
+    assert TrainArguments().reward_funcs == ["math_accuracy_reward"]
 
 
 def test_named_sets_and_local_files_are_loaded_into_the_schema(tmp_path, monkeypatch, capsys):
@@ -213,14 +219,15 @@ def test_a_recipe_trains_an_adapter_on_a_local_model_and_local_data(tmp_path, mo
     with open("sums.jsonl", "w") as file:
         for row in rows:
             file.write(json.dumps({"problem": row["prompt"], "solution": row["solution"]}) + "\n")
-    small = [
-        "model_name_or_path=model",
-        "dataset_name=sums.jsonl",
-        "prompt_format=plain",
-        "output_dir=run",
+    small = ["model_name_or_path=model", "dataset_name=sums.jsonl", "prompt_format=plain", "output_dir=run"]
+    small += [
         "max_steps=2",
+        "use_cpu=true",
+        "fp16=false",
+        "dtype=float32",
+        "max_completion_length=8",
+        "s2t_prob_threshold=0.1",
     ]
-    small += ["use_cpu=true", "fp16=false", "dtype=float32", "max_completion_length=8", "s2t_prob_threshold=0.1"]
     cli.main(["train", "--recipe", "qwen3-0.6b-lora-colab", *small, "--gradient_checkpointing", "false"])
     assert (tmp_path / "run" / "adapter_model.safetensors").stat().st_size > 0
     steps = [json.loads(line)["step"] for line in open("run/metrics.jsonl") if "s2t/candidate_share" in line]

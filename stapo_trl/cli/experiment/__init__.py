@@ -16,7 +16,7 @@ from tqdm.auto import tqdm
 from ...observe.files import write_atomically
 from .run import train_run, warm_up
 from .settings import METHODS, Experiment, load_experiment
-from .table import compare_methods, read_run, to_json, to_markdown
+from .table import compare_methods, read_run, to_markdown
 
 
 def run_folder(output: Path, method: str, seed: int) -> Path:
@@ -25,22 +25,11 @@ def run_folder(output: Path, method: str, seed: int) -> Path:
 
 def run_all(experiment: Experiment, output: Path, jobs: int, deadline: float) -> list[str]:
     """
-    Train every run that is not finished, several at a time, each in a process of its own.
+    Train every unfinished run, each in a process of its own, `jobs` at a time, until the deadline (`time.time()`).
 
-    Args:
-        experiment ([`Experiment`]):
-            The experiment.
-        output (`Path`):
-            Its folder.
-        jobs (`int`):
-            Runs at a time.
-        deadline (`float`):
-            When to stop, in seconds of `time.time`.
-
-    Returns:
-        `list[str]`: what went wrong, a sentence for each run that failed.
+    Returns a sentence for each run that failed.
     """
-    # Seed by seed, so that what there is at any time is a comparison
+    # Seed by seed, so that the finished runs can be compared at any time
     pairs = [(method, seed) for seed in range(experiment.num_seeds) for method in experiment.methods]
     folders = {pair: run_folder(output, *pair) for pair in pairs}
     todo = [pair for pair in pairs if not (folders[pair] / "result.json").exists()]
@@ -51,7 +40,7 @@ def run_all(experiment: Experiment, output: Path, jobs: int, deadline: float) ->
     }
     errors = []
     with tqdm(total=len(pairs), initial=len(pairs) - len(todo), desc="Runs", disable=None) as bar:
-        # First each seed's warm start, or the methods would all train it
+        # First each seed's warm start, or every method would train it
         for tasks in (warm_starts, runs):
             with ThreadPool(jobs) as pool:
                 for name, code in pool.imap_unordered(
@@ -59,14 +48,14 @@ def run_all(experiment: Experiment, output: Path, jobs: int, deadline: float) ->
                 ):
                     bar.update(tasks is runs)
                     if code != 0:
-                        errors.append(f"{name} failed: its error stands above.")
+                        errors.append(f"{name} failed: see its error above.")
             if errors:
                 break
     return errors
 
 
 def run_apart(function: Callable, *arguments) -> int:
-    """Call a function in a process of its own, and return that process's exit code."""
+    """Call a function in a process of its own; returns the exit code."""
     process = multiprocessing.get_context("spawn").Process(target=function, args=arguments)
     process.start()
     process.join()
@@ -74,7 +63,7 @@ def run_apart(function: Callable, *arguments) -> int:
 
 
 def summarize(experiment: Experiment, output: Path) -> str:
-    """Write `experiment.json` and `experiment.md` from the finished runs, and their curves; returns the table."""
+    """Write `experiment.json`, `experiment.md` and the curves of the finished runs; returns the table."""
     runs = {
         method: {
             seed: numbers
@@ -88,12 +77,11 @@ def summarize(experiment: Experiment, output: Path) -> str:
         return ""
     table = compare_methods(runs)
     text = to_markdown(table, {method: len(seeds) for method, seeds in runs.items()})
-    packages = ("stapo-trl", "trl", "transformers", "torch")
     record = {
         "experiment": asdict(experiment),
-        "versions": {name: version(name) for name in packages},
+        "versions": {name: version(name) for name in ("stapo-trl", "trl", "transformers", "torch")},
         "runs": runs,
-        "table": to_json(table),
+        "table": {method: {name: asdict(cell) for name, cell in cells.items()} for method, cells in table.items()},
     }
     write_atomically(output / "experiment.json", json.dumps(record, indent=1))
     write_atomically(output / "experiment.md", text)
@@ -108,13 +96,7 @@ def summarize(experiment: Experiment, output: Path) -> str:
 
 
 def main(argv: Sequence[str]) -> None:
-    """
-    Run the experiment, or go on with it, and print its table.
-
-    Args:
-        argv (`Sequence[str]`):
-            Command-line arguments after `stapo experiment`.
-    """
+    """Run the experiment, or resume it, and print its table."""
     parser = argparse.ArgumentParser("stapo experiment", description=__doc__)
     parser.add_argument(
         "overrides", nargs="*", metavar="name=value", help="fields of the training, or warm_start.name=value"
@@ -124,7 +106,9 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--methods", nargs="+", choices=METHODS, help="default: all")
     parser.add_argument("--seeds", type=int, dest="num_seeds", help="runs of each method")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="stop then; the command repeated goes on")
+    parser.add_argument(
+        "--minutes", type=float, default=float("inf"), help="stop after this time; the same command resumes"
+    )
     arguments = parser.parse_args(argv)
     changes = {"methods": arguments.methods, "num_seeds": arguments.num_seeds}
     changes = {name: value for name, value in changes.items() if value is not None}
@@ -134,22 +118,17 @@ def main(argv: Sequence[str]) -> None:
     except ValueError as error:
         sys.exit(f"stapo experiment: {error}")
     errors = run_all(experiment, arguments.output, arguments.jobs, time.time() + 60 * arguments.minutes)
-    print(summarize(experiment, arguments.output) or "No run is finished: repeat the command to go on.")
+    print(summarize(experiment, arguments.output) or "No run is finished: repeat the command to resume.")
     print(f"Runs, table and curves: {arguments.output}.")
     compared = [run_folder(arguments.output, method, 0) for method in ("justrl", "stapo")]
     if all((folder / "result.json").exists() for folder in compared):
-        print(f"Which tokens it was: stapo report {' '.join(map(str, compared))}")
+        print(f"See the tokens: stapo report {' '.join(map(str, compared))}")
     if errors:
         sys.exit("\n".join(errors))
 
 
 def check_folder(experiment: Experiment, output: Path) -> None:
-    """
-    Refuse to mix runs of different settings in one folder; write the settings down where there are none.
-
-    Raises:
-        `ValueError`: if the folder holds runs with another task or training.
-    """
+    """Refuse a folder with runs of another task or training; record the settings in a new one."""
     path = output / "settings.json"
     settings = {"warm_start": experiment.warm_start, "training": experiment.training}
     if path.exists():

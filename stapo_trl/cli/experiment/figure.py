@@ -1,4 +1,4 @@
-"""Curves of an experiment: a line for each method, the mean over its seeds, in a band from the lowest to the highest."""
+"""Curves of an experiment: for each method, the mean over its seeds in a band from the lowest to the highest."""
 
 from pathlib import Path
 
@@ -18,15 +18,7 @@ ADDED = [
 
 
 def draw_experiment(folders: dict[str, list[Path]], path: Path) -> None:
-    """
-    Draw the curves of all methods in one file.
-
-    Args:
-        folders (`dict[str, list[Path]]`):
-            For each method, the folders of its runs.
-        path (`Path`):
-            The picture; its ending gives the format.
-    """
+    """Draw the curves of all methods, from the folders of their runs, in one file; its suffix names the format."""
     save(draw_bands({method: load_runs(paths) for method, paths in folders.items() if paths}), path)
 
 

@@ -1,4 +1,4 @@
-"""What an experiment is made of: the task, the training, the methods and the seeds, from a YAML file beside this one."""
+"""An experiment: the task, the training, the methods and the seeds, from a YAML file beside this one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,6 +9,7 @@ import yaml
 from ...arithmetic.warm_start import WarmStart
 from ...trainer.stapo_config import STAPOConfig
 from ..recipes import closest, load_recipe
+from ..recipes.parser import RecipeParser
 
 
 METHODS = ["grpo", "justrl", "20-entropy", "justrl-fullmask", "stapo", "ablation-random", "ablation-high-entropy"]
@@ -17,9 +18,7 @@ PAPER = "qwen3-1.7b-stapo"  # the recipe that the others differ from
 
 def get_differences(method: str) -> dict:
     """
-    What a method changes in STAPO's training: the lines in which its recipe differs from the paper's.
-
-    Example:
+    What a method changes in STAPO's training: the lines of its recipe that differ from the paper's.
 
     ```python
     >>> get_differences("grpo")
@@ -37,20 +36,8 @@ class Experiment:
     """
     One comparison: every method from the same warm start, for several seeds.
 
-    Args:
-        warm_start (`dict`):
-            Fields of [`WarmStart`] but the seed: each seed has its own warm start, which its methods share.
-        training (`dict`):
-            Fields of [`STAPOConfig`] that all methods share.
-        methods (`list[str]`):
-            Names from [`METHODS`].
-        num_seeds (`int`):
-            Runs of each method.
-        heldout_every (`int`):
-            Optimizer steps between two measurements on held-out problems.
-
-    Raises:
-        `ValueError`: for an unknown method or field, or no seed.
+    Each seed has a warm start, which its methods share. `warm_start` and `training` hold fields of [`WarmStart`] and
+    [`STAPOConfig`], without the seed and the output folder; `heldout_every` counts optimizer steps.
     """
 
     warm_start: dict
@@ -60,14 +47,14 @@ class Experiment:
     heldout_every: int
 
     def __post_init__(self):
-        for what, names, known in (
+        for kind, names, known in (
             ("method", self.methods, METHODS),
             ("field of the warm start", self.warm_start, WarmStart.__dataclass_fields__.keys() - {"seed"}),
-            ("field of STAPOConfig", self.training, STAPOConfig.__dataclass_fields__),
+            ("field of STAPOConfig", self.training, STAPOConfig.__dataclass_fields__.keys() - {"output_dir", "seed"}),
         ):
             for name in names:
                 if name not in known:
-                    raise ValueError(f"There is no {what} '{name}': did you mean '{closest(name, known)}'?")
+                    raise ValueError(f"There is no {kind} '{name}': did you mean '{closest(name, known)}'?")
         if self.num_seeds < 1 or not self.methods:
             raise ValueError(
                 f"An experiment needs a method and a seed, got {self.methods or 'none'} and {self.num_seeds} seeds."
@@ -83,24 +70,10 @@ class Experiment:
 
 def load_experiment(scale: str, overrides: Sequence[str] = (), **changes) -> Experiment:
     """
-    The experiment of this scale.
+    The experiment of a scale, `"cpu"` or `"gpu"`, with other values of its fields.
 
-    Args:
-        scale (`str`):
-            `"cpu"` or `"gpu"`.
-        overrides (`Sequence[str]`):
-            `name=value` of fields of the training, `warm_start.name=value` of the warm start's, or `heldout_every=value`;
-            each value read as YAML.
-        **changes:
-            Other fields of [`Experiment`].
-
-    Returns:
-        [`Experiment`].
-
-    Raises:
-        `ValueError`: for an override that is not `name=value`, or a name that neither part knows.
-
-    Example:
+    An override `name=value` sets a field of the training, `warm_start.name=value` one of the warm start;
+    `heldout_every=value` is a field of the experiment.
 
     ```python
     >>> load_experiment("cpu", ["max_steps=8"], num_seeds=1).training["max_steps"]
@@ -108,15 +81,21 @@ def load_experiment(scale: str, overrides: Sequence[str] = (), **changes) -> Exp
     ```
     """
     experiment = Experiment(**yaml.safe_load((Path(__file__).parent / f"{scale}.yaml").read_text()))
-    warm_start, training = dict(experiment.warm_start), dict(experiment.training)
+    warm_start, training = {}, {}
     for override in overrides:
         name, equals, value = override.partition("=")
         if not equals:
             raise ValueError(f"'{override}' sets nothing: write name=value.")
         if name == "heldout_every":
-            changes[name] = yaml.safe_load(value)
+            changes[name] = int(value)
         elif name.startswith("warm_start."):
-            warm_start[name.removeprefix("warm_start.")] = yaml.safe_load(value)
+            warm_start[name.removeprefix("warm_start.")] = value
         else:
-            training[name] = yaml.safe_load(value)
-    return replace(experiment, warm_start=warm_start, training=training, **changes)
+            training[name] = value
+    replace(experiment, warm_start=warm_start, training=training)  # refuses unknown names
+    return replace(
+        experiment,
+        warm_start=experiment.warm_start | RecipeParser((WarmStart,), "stapo experiment").read_overrides(warm_start),
+        training=experiment.training | RecipeParser((STAPOConfig,), "stapo experiment").read_overrides(training),
+        **changes,
+    )

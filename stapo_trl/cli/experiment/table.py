@@ -1,8 +1,9 @@
-"""What an experiment found: for each method mean and spread over the seeds, and its paired difference from STAPO."""
+"""Results of an experiment: for each method mean and spread over the seeds, and its paired difference from STAPO."""
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import mpmath
@@ -11,9 +12,9 @@ import numpy as np
 from ...observe.files import read_metrics
 
 
-LATE = 0.25  # the last share of a run's steps, over which its late metrics are averaged
-SPIKE = 20  # a step whose gradient norm is more than so many times the run's median is a spike
-# Name -> (title, factor, digits, keys in the metrics of a step; without one it is not read from them)
+LATE = 0.25  # late metrics are averaged over this share of the optimizer steps, the last ones
+SPIKE = 20  # an optimizer step is a spike if its gradient norm is above so many times the run's median
+# Name -> (title, factor, digits, keys in the metrics of an optimizer step, if it is read from them)
 COLUMNS = {
     "greedy": ("greedy %", 100, 1, ()),
     "sampled": ("sampled %", 100, 1, ()),
@@ -30,15 +31,10 @@ COLUMNS = {
 @dataclass(frozen=True)
 class Cell:
     """
-    One number of a method over the seeds.
+    One number of a method over the seeds: mean and standard deviation (of a sample; NaN for one seed).
 
-    Args:
-        mean, deviation (`float`):
-            Mean and standard deviation (of a sample) over the seeds; the latter is NaN for one seed.
-        difference (`float`):
-            STAPO minus this method, the mean over the seeds that both have.
-        interval (`tuple[float, float]`):
-            95 % interval of it, by Student's t over the seeds' differences; infinite for one seed.
+    `difference` is STAPO minus this method, the mean over the seeds that both have, with its 95 % `interval` by
+    Student's t (infinite for one seed).
     """
 
     mean: float
@@ -66,27 +62,18 @@ def read_run(folder: Path) -> dict[str, float] | None:
         if not keys:
             numbers[name] = result[name]
             continue
-        # Over the whole run what is silenced, and over late training all else
+        # The silenced share is over the whole run, everything else over late training
         steps = [entry for entry in entries if name == "silenced" or entry["step"] > first]
         values = [next(entry[key] for key in keys if key in entry) for entry in steps if any(k in entry for k in keys)]
         numbers[name] = float(np.mean(values)) if values else 0.0
     return numbers
 
 
-def compare_methods(runs: dict[str, dict[int, dict[str, float]]], reference: str = "stapo") -> dict[str, dict]:
+def compare_methods(runs: dict[str, dict[int, dict[str, float]]]) -> dict[str, dict[str, Cell]]:
     """
-    Table of an experiment.
+    A [`Cell`] for each method and number, from the numbers of [`read_run`] by method and seed.
 
-    Args:
-        runs (`dict[str, dict[int, dict[str, float]]]`):
-            For each method and seed the numbers of [`read_run`].
-        reference (`str`, *optional*, defaults to `"stapo"`):
-            The method that the others are compared with.
-
-    Returns:
-        `dict[str, dict[str, Cell]]`: a [`Cell`] for each method and number.
-
-    Example: two seeds that agree in the difference.
+    Two seeds that agree in the difference:
 
     ```python
     >>> runs = {"stapo": {0: {"greedy": 0.5}, 1: {"greedy": 0.7}}, "grpo": {0: {"greedy": 0.4}, 1: {"greedy": 0.6}}}
@@ -96,7 +83,7 @@ def compare_methods(runs: dict[str, dict[int, dict[str, float]]], reference: str
     ```
     """
     return {
-        method: {name: _cell(name, seeds, runs.get(reference, {})) for name in next(iter(seeds.values()))}
+        method: {name: _cell(name, seeds, runs.get("stapo", {})) for name in next(iter(seeds.values()))}
         for method, seeds in runs.items()
         if seeds
     }
@@ -117,17 +104,9 @@ def _interval(pairs: list[float], difference: float) -> tuple[float, float]:
     return (difference - margin, difference + margin)
 
 
+@cache
 def student_quantile(degrees: int) -> float:
-    """
-    How many standard errors a 95 % interval of Student's t reaches to either side.
-
-    Example:
-
-    ```python
-    >>> [round(student_quantile(degrees), 3) for degrees in (1, 4, 30)]
-    [12.706, 2.776, 2.042]
-    ```
-    """
+    """How many standard errors a 95 % interval of Student's t reaches to either side."""
     # P(|T| > t) = I_x(degrees / 2, 1 / 2) at x = degrees / (degrees + t^2)
     tail = lambda x: mpmath.betainc(degrees / 2, 0.5, 0, x, regularized=True) - 0.05  # noqa: E731
     x = mpmath.findroot(tail, (0, 1), solver="bisect", tol=1e-14, maxsteps=100)
@@ -135,18 +114,7 @@ def student_quantile(degrees: int) -> float:
 
 
 def to_markdown(table: dict[str, dict[str, Cell]], num_seeds: dict[str, int]) -> str:
-    """
-    The table as Markdown: mean ± standard deviation over the seeds.
-
-    Args:
-        table (`dict[str, dict[str, Cell]]`):
-            See [`compare_methods`].
-        num_seeds (`dict[str, int]`):
-            Finished seeds of each method.
-
-    Returns:
-        `str`: two tables, the second of STAPO's paired differences, in bold where the interval leaves out zero.
-    """
+    """Two Markdown tables: mean ± standard deviation over seeds, and STAPO's paired differences, bold unless noise."""
     titles = [title for title, *_ in COLUMNS.values()]
     lines = ["| method | seeds | " + " | ".join(titles) + " |", "|---|---|" + "---|" * len(titles)]
     for method, cells in table.items():
@@ -175,7 +143,3 @@ def _describe_difference(cell: Cell, factor: float, digits: int) -> str:
         f"({low} to {high})" if math.isfinite(cell.interval[0]) else "(one pair)"
     )
     return text if cell.is_noise else f"**{text}**"
-
-
-def to_json(table: dict[str, dict[str, Cell]]) -> dict:
-    return {method: {name: asdict(cell) for name, cell in cells.items()} for method, cells in table.items()}

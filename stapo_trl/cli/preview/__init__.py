@@ -1,4 +1,4 @@
-"""`stapo train --dry_run`: what a run would do and take, and what in its settings contradicts, without GPU or hub."""
+"""`stapo train --dry_run`: what a run would do and take, and contradictory settings, without a GPU or the hub."""
 
 import inspect
 import reprlib
@@ -15,40 +15,29 @@ from transformers import PretrainedConfig
 from trl import DatasetMixtureConfig, ModelConfig
 
 from ... import data
+from ..recipes.arguments import EMBEDDED, TrainArguments, get_datasets, get_reward_func
 from ..recipes.parser import RecipeParser
-from ..train import EMBEDDED, TrainArguments, get_datasets, get_reward_func
 from .memory import Size, count_parameters, count_vllm_sequences, estimate_memory
 from .plan import Plan, check_id, find_contradictions, find_model_config, planned_config
 
 
-def dry_run(settings: dict, words: Sequence[str], about: dict, num_processes: int | None = None) -> None:
-    """
-    Print what a run would do, and end the process with code 2 if it could not.
-
-    Args:
-        settings (`dict`):
-            Settings of the recipe.
-        words (`Sequence[str]`):
-            Arguments of the command line, which go over them.
-        about (`dict`):
-            What the recipe says about itself.
-        num_processes (`int`, *optional*):
-            Processes, by default one for each GPU of the recipe.
-    """
-    types = (TrainArguments, planned_config(num_processes or about.get("gpus", 1)), ModelConfig, DatasetMixtureConfig)
-    parser, problems = RecipeParser(types, "stapo train"), []
+def dry_run(settings: dict, argv: Sequence[str], metadata: dict, num_processes: int | None = None) -> None:
+    """Print what a run would do, and exit with code 2 if it could not; `metadata` is the recipe's `about`."""
+    config_class = planned_config(num_processes or metadata.get("gpus", 1))
+    parser = RecipeParser((TrainArguments, config_class, ModelConfig, DatasetMixtureConfig), "stapo train")
     settings = {key: value for key, value in settings.items() if key != "env"}
+    problems = []
     disable_progress_bars()  # of a local data set
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        plan = Plan(*parser.parse(settings, words), about)
+        plan = Plan(*parser.parse(settings, argv), metadata)
         if plan.args.max_completion_length is None:
             parser.error(
-                "max_completion_length is not set, so nothing can be said about memory: give the longest answer."
+                "max_completion_length is not set, so the memory cannot be estimated: give the longest completion."
             )
         model, dataset = plan.model_args.model_name_or_path, plan.script_args.dataset_name
         for name in plan.script_args.reward_funcs:
-            if "." not in name:  # the code behind a dotted path is not run before the run
+            if "." not in name:  # a dotted path is imported by the run alone
                 _collect(problems, get_reward_func, name, plan.args)
         for name in (model, dataset):
             _collect(problems, check_id, name)
@@ -56,19 +45,19 @@ def dry_run(settings: dict, words: Sequence[str], about: dict, num_processes: in
         if Path(dataset or "").is_file():
             sets = _collect(problems, get_datasets, plan.script_args, plan.mixture, plan.args.eval_strategy != "no")
             plan.num_problems = len(sets[0]) if sets and isinstance(sets[0], Dataset) else None
-        config = _collect(problems, find_model_config, model, about)
+        config = _collect(problems, find_model_config, model, metadata)
         size = config and _collect(problems, count_parameters, config, plan.model_args)
         problems += find_contradictions(plan, config)
 
     console = Console(width=None if sys.stdout.isatty() else 160)
-    names = [*settings, *(word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--"))]
+    names = [*settings, *(name[2:].partition("=")[0].replace("-", "_") for name in argv if name.startswith("--"))]
     _show(console, "Settings", _describe_settings(plan, names))
     _show(console, "Batches", _describe_batches(plan))
     if size is not None:
-        _show(console, "Memory of each process in GiB (estimate)", _describe_memory(plan, config, size))
+        _show(console, "Memory of each process in GiB, an estimate", _describe_memory(plan, config, size))
     _show(console, "Downloads", _describe_downloads(plan, size))
-    if "evaluation" in about:
-        print(f"Afterwards: stapo evaluate --model {plan.args.output_dir} {about['evaluation']}")
+    if "evaluation" in metadata:
+        print(f"Afterwards: stapo evaluate --model {plan.args.output_dir} {metadata['evaluation']}")
     for problem in problems:
         print(f"stapo train: {problem}", file=sys.stderr)
     if problems:
@@ -76,7 +65,7 @@ def dry_run(settings: dict, words: Sequence[str], about: dict, num_processes: in
 
 
 def _collect(problems: list[str], function: Callable, *arguments):
-    """The result of a check, or `None` with the sentence of what it refused added to the problems."""
+    """The result of a check; if it refuses, `None`, with its sentence added to the problems."""
     try:
         return function(*arguments)
     except (OSError, ValueError) as error:
@@ -84,7 +73,7 @@ def _collect(problems: list[str], function: Callable, *arguments):
 
 
 def _describe_settings(plan: Plan, names: list[str]) -> dict[str, str]:
-    """The named fields as they are after all overrides and the configuration's own changes."""
+    """The named fields after all overrides and the configuration's own changes."""
     shown = {}
     for name in dict.fromkeys(names):
         for arguments in (plan.script_args, plan.args, plan.model_args, plan.mixture):
@@ -115,21 +104,23 @@ def _describe_batches(plan: Plan) -> dict[str, str]:
 
 
 def _describe_memory(plan: Plan, config: PretrainedConfig, size: Size) -> dict[str, str]:
-    args, about, gpu_memory = plan.args, plan.about, plan.about.get("gpu_memory", 0)
+    args, metadata, length, gpu_memory = (
+        plan.args,
+        plan.metadata,
+        plan.sequence_length,
+        plan.metadata.get("gpu_memory"),
+    )
     estimate = estimate_memory(
-        config, size, plan.model_args, args, plan.sequence_length, about.get("launch", ""), gpu_memory
+        config, size, plan.model_args, args, length, metadata.get("launch", ""), gpu_memory or 0
     )
     shown = {"parameters": f"{size.total / 1e6:,.1f} M, trained {size.trained / 1e6:,.1f} M"}
     shown |= {name: f"{value:.1f}" for name, value in estimate.items() if value}
-    if args.use_vllm and args.vllm_mode == "colocate" and gpu_memory:
-        sequences = count_vllm_sequences(config, size, args, plan.sequence_length, gpu_memory)
-        shown["generation: vLLM"] += f" (its cache holds {max(sequences, 0):.1f} sequences of full length)"
-        if sequences < 1:
-            shown["generation: vLLM"] += ": too small, raise vllm_gpu_memory_utilization or the tensor parallel size"
+    if gpu_memory and "generation: vLLM" in shown:
+        sequences = max(count_vllm_sequences(config, size, args, length, gpu_memory), 0)
+        shown["generation: vLLM"] += f" (its cache holds about {sequences:.1f} sequences of full length"
+        shown["generation: vLLM"] += "; vLLM needs room for one)" if sequences < 1 else ")"
     if gpu_memory:
-        peak = max(value for name, value in estimate.items() if name.startswith("peak"))
-        verdict = "fits" if peak <= gpu_memory else "does not fit: lower per_device_train_batch_size, or the lengths"
-        shown[f"{args.world_size} x {about.get('gpu', 'GPU')}"] = f"{gpu_memory}: {verdict}"
+        shown[f"available on {metadata.get('gpu', 'the GPU')}"] = f"{gpu_memory}"
     return shown
 
 

@@ -1,4 +1,21 @@
-"""An estimate of the GPU memory of a run, from the model's configuration and the settings alone."""
+r"""
+An estimate of the GPU memory of a run, from the model's configuration and the settings alone; never measured on a GPU.
+
+P parameters of w bytes (4 for float32, else 2), T of them trained, on N processes; a model of L layers, width h;
+autocast to c bytes; micro-batches of n tokens:
+
+- weights: P w (4 bits: half a byte, and the constants of each block of 64, for linear layers), / N from stage 3
+- gradients: 4 T for an adapter, else w T, / N from stage 2; AdamW: twice that (2 bytes in 8 bits), / N from stage 1
+- copies in the compute type: stage 3 gathers two layers and the tables; otherwise autocast keeps c T of float32
+  weights
+- activations: with checkpointing L n h w' (w' bytes of the residual stream) and one layer, otherwise L layers; a layer
+  keeps n c (6 h + 3 (q + 2 kv) + 4 i) for widths q, kv of the attention and i of the MLP
+- loss: one tile of logits, and the float32 gradient of a trained head
+- generation: vLLM's share of the GPU, or 2 L kv c bytes for each token of `generate`'s sequences
+
+Generation and update follow each other: during the update, vLLM in sleep mode and the cache of `generate` are free.
+Kernels, fragmentation and padding are not modelled.
+"""
 
 from dataclasses import dataclass
 
@@ -12,13 +29,13 @@ from trl import GRPOConfig, ModelConfig, get_peft_config
 GIB = 2**30
 CONTEXT = 1.0  # GiB of CUDA context and allocator slack
 TILE = (4096, 32768)  # tokens and vocabulary entries of one tile of TRL's fused LM head
-# What each engine shares among the processes: from stage 1 the optimizer state, 2 the gradients, 3 the weights
+# What each engine shards: from stage 1 the optimizer state, from 2 the gradients, from 3 the weights
 STAGES = {"deepspeed_zero1": 1, "deepspeed_zero2": 2, "deepspeed_zero3": 3, "fsdp2": 3}
 
 
 @dataclass(frozen=True)
 class Size:
-    """Numbers of parameters: of the model, of its linear layers without the head, and of those that are trained."""
+    """Parameters: all, those of linear layers without the head, and the trained ones."""
 
     total: int
     linear: int
@@ -26,26 +43,7 @@ class Size:
 
 
 def count_parameters(config: PretrainedConfig, model_args: ModelConfig) -> Size:
-    """
-    Count parameters without allocating them.
-
-    Args:
-        config (`PretrainedConfig`):
-            Configuration of a causal language model.
-        model_args ([`~trl.ModelConfig`]):
-            Tells whether an adapter is trained, and which.
-
-    Returns:
-        [`Size`]
-
-    Example:
-
-    ```python
-    >>> from stapo_trl.arithmetic.warm_start import build_model
-    >>> count_parameters(build_model().config, ModelConfig())
-    Size(total=100288, linear=98304, trained=100288)
-    ```
-    """
+    """Count the parameters of a causal language model, and of its adapter, without allocating them."""
     with init_empty_weights(include_buffers=True):
         model = AutoModelForCausalLM.from_config(config)
         model.tie_weights()
@@ -57,6 +55,13 @@ def count_parameters(config: PretrainedConfig, model_args: ModelConfig) -> Size:
     return Size(total, linear, sum(p.numel() for p in model.parameters() if p.requires_grad))
 
 
+def _attention_widths(text: PretrainedConfig) -> tuple[int, int]:
+    """Widths of the queries and of the keys."""
+    heads = text.num_attention_heads
+    head_dim = getattr(text, "head_dim", None) or text.hidden_size // heads
+    return head_dim * heads, head_dim * (getattr(text, "num_key_value_heads", None) or heads)
+
+
 def estimate_memory(
     config: PretrainedConfig,
     size: Size,
@@ -66,49 +71,16 @@ def estimate_memory(
     engine: str = "",
     gpu_memory: float = 0,
 ) -> dict[str, float]:
-    r"""
-    GiB on each GPU, by what takes them. An estimate: kernels, fragmentation and padding are not modelled.
+    """
+    GiB on each GPU: the parts, then `"peak of the update"` and `"peak of generation"`.
 
-    With P parameters of w bytes, T of them trained, c bytes of the compute type (2 in mixed precision), N processes,
-    L layers of width h, and n = `per_device_train_batch_size` x (prompt + completion) tokens in a micro-batch:
-
-    - weights: P w (4-bit: half a byte and the constants of each block of 64 for linear layers), / N from stage 3
-    - gradients: T x 4 (or w without an adapter), / N from stage 2; AdamW: twice that (2 bytes in 8 bits), / N from stage 1
-    - copies in the compute type: stage 3 gathers two layers and the tables; otherwise autocast keeps T c of float32 weights
-    - activations: with checkpointing L n h w', w' bytes of the residual stream, and one layer; otherwise L layers; one
-      layer keeps n c (6 h + 3 (q + 2 kv) + 4 i) for widths q, kv of the attention and i of the MLP
-    - loss: one tile of logits, and the float32 gradient of a trained head
-    - generation: vLLM takes its share of the GPU; `generate` holds 2 L kv c bytes for each token of the
-      `per_device_train_batch_size` x `steps_per_generation` sequences
-
-    Generation and update follow each other: vLLM in sleep mode and the cache of `generate` are free during the update.
-
-    Args:
-        config (`PretrainedConfig`):
-            Configuration of the model.
-        size ([`Size`]):
-            Of [`count_parameters`].
-        model_args ([`~trl.ModelConfig`]):
-            Type of the weights, quantisation, adapter.
-        args ([`~trl.GRPOConfig`]):
-            Settings of the run; its `world_size` is N.
-        sequence_length (`int`):
-            Longest prompt and completion, in tokens.
-        engine (`str`, defaults to `""`):
-            Name of a file of `accelerate_configs/`, which tells what is shared.
-        gpu_memory (`float`, defaults to `0`):
-            GiB of one GPU, of which vLLM takes its share.
-
-    Returns:
-        `dict[str, float]`: the parts, then `"peak of the update"` and `"peak of generation"`.
+    `engine` names a file of `accelerate_configs/`, and vLLM takes its share of the `gpu_memory` GiB.
     """
     text = config.get_text_config()
     stage = STAGES.get(engine.removesuffix(".yaml"), 0)
     shared = {level: args.world_size if stage >= level else 1 for level in (1, 2, 3)}
     width, num_layers = text.hidden_size, text.num_hidden_layers
-    head_dim = getattr(text, "head_dim", None) or width // text.num_attention_heads
-    kv = head_dim * (getattr(text, "num_key_value_heads", None) or text.num_attention_heads)
-    q = head_dim * text.num_attention_heads
+    q, kv = _attention_widths(text)
     mixed = args.bf16 or args.fp16
     weight = 4 if model_args.dtype == "float32" else 2
     compute = 2 if mixed else weight
@@ -163,15 +135,9 @@ def estimate_memory(
 def count_vllm_sequences(
     config: PretrainedConfig, size: Size, args: GRPOConfig, sequence_length: int, gpu_memory: float
 ) -> float:
-    """
-    Answers of full length that vLLM's cache holds at once on its GPUs: its share less bf16 weights and 2 GiB of its own.
-
-    Below 1, vLLM cannot start with a `vllm_max_model_length` of that length.
-    """
+    """Completions of full length in vLLM's cache: its share of its GPUs less bf16 weights and 2 GiB on each."""
     text = config.get_text_config()
-    head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
-    per_token = 2 * text.num_hidden_layers * heads * head_dim * 2
+    per_token = 2 * text.num_hidden_layers * _attention_widths(text)[1] * 2
     group = args.vllm_tensor_parallel_size
     cache = group * (args.vllm_gpu_memory_utilization * gpu_memory - 2) * GIB - 2 * size.total
     return cache / (per_token * sequence_length)

@@ -1,23 +1,4 @@
-"""
-Recipes: the settings of `stapo train` as YAML, each a base and the lines in which it differs.
-
-```yaml
-base: qwen3-1.7b-stapo # the name of a recipe, or a file next to this one
-s2t_entropy_quantile: 1.0
-about:
-  summary: JustRL-FullMask
-```
-
-A key replaces that of the base; in `about`, which the trainer does not see, key by key. `about` holds what a reader and
-`--dry_run` want to know:
-
-- `summary`, `wall_time`, and `measured`, the day on which that time was measured; without it, it is an estimate
-- `gpus`, `gpu`, `gpu_memory` (GiB of each), `bf16: false` for a GPU without it, `launch` (a file of `accelerate_configs/`)
-- `evaluation`, arguments of `stapo evaluate` for the result
-- `architecture`, by the id of the model: fields of its transformers configuration
-- `data`, by the name of the set: `problems`, `prompt_length` (tokens of the longest), `download` (GB), `splits` if not all
-  are there
-"""
+"""Recipes: the settings of `stapo train` as YAML, each a base and the lines that differ. See README.md."""
 
 import difflib
 import reprlib
@@ -28,7 +9,7 @@ import yaml
 
 
 FOLDER = Path(__file__).parent
-ABOUT = {
+METADATA = {
     "summary": str,
     "wall_time": str,
     "measured": str,
@@ -52,12 +33,11 @@ def list_recipes() -> list[str]:
 
 def load_recipe(name_or_path: str | Path, overrides: Mapping | None = None) -> dict:
     """
-    The settings of a recipe, its bases merged.
+    The settings of a recipe, merged with those of its bases.
 
     Args:
         name_or_path (`str` or `Path`):
-            Name of a recipe of this package, or a YAML file of the same format: a `Path`, or text that ends with
-            `.yaml` or `.yml`.
+            Name of a recipe of this package, or a YAML file: a `Path`, or a string that ends with `.yaml` or `.yml`.
         overrides (`Mapping`, *optional*):
             Settings that replace those of the recipe.
 
@@ -65,8 +45,7 @@ def load_recipe(name_or_path: str | Path, overrides: Mapping | None = None) -> d
         `dict`: fields of [`STAPOConfig`], TRL's `ModelConfig` and `DatasetMixtureConfig`, and `stapo train`.
 
     Raises:
-        `ValueError`: if there is no such recipe or file, or one of its files is no plain YAML mapping or is its own
-        base.
+        `ValueError`: if there is no such recipe or file, or a file is not a plain YAML mapping or is its own base.
 
     Example:
 
@@ -82,7 +61,7 @@ def load_recipe(name_or_path: str | Path, overrides: Mapping | None = None) -> d
 
 
 def read_recipe(name_or_path: str | Path) -> dict:
-    """The merged mapping of [`load_recipe`] with its `about`."""
+    """The settings of [`load_recipe`], with the recipe's `about` under that key."""
     files = [_find(name_or_path, Path.cwd())]
     layers = [_read(files[0])]
     while base := layers[-1].pop("base", None):
@@ -94,11 +73,11 @@ def read_recipe(name_or_path: str | Path) -> dict:
         layers.append(_read(files[-1]))
     merged = {"about": {}}
     for path, layer in reversed(list(zip(files, layers, strict=True))):
-        about = layer.pop("about", None) or {}
-        _check_types(about, ABOUT, f"`about` of {path}")
-        for name, known in about.get("data", {}).items():
+        metadata = layer.pop("about", None) or {}
+        _check_types(metadata, METADATA, f"`about` of {path}")
+        for name, known in metadata.get("data", {}).items():
             _check_types(known, DATA, f"`data: {name}` of {path}")
-        merged |= layer | {"about": merged["about"] | about}
+        merged |= layer | {"about": merged["about"] | metadata}
     return merged
 
 
@@ -137,7 +116,7 @@ def _read(path: Path) -> dict:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or type(error).__name__
-        raise ValueError(f"{path} is no plain YAML{f', line {mark.line + 1}' if mark else ''}: {problem}.") from error
+        raise ValueError(f"{path} is not plain YAML{f', line {mark.line + 1}' if mark else ''}: {problem}.") from error
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise ValueError(f"{path} must hold a YAML mapping with names as keys, got {type(content).__name__}.")
     return content

@@ -1,4 +1,4 @@
-"""`stapo recipes`: the recipes of the package, with what they train, on what, on which hardware, for how long."""
+"""`stapo recipes`: the recipes of the package, with model, data, hardware and wall time."""
 
 import argparse
 import sys
@@ -12,13 +12,7 @@ from . import list_recipes, read_recipe
 
 
 def main(argv: Sequence[str]) -> None:
-    """
-    Print the table.
-
-    Args:
-        argv (`Sequence[str]`):
-            Command-line arguments after `stapo recipes`; there are none but `--help`.
-    """
+    """Print the table."""
     argparse.ArgumentParser("stapo recipes", description=__doc__).parse_args(argv)
     terminal = sys.stdout.isatty()
     table = Table(box=HEAVY_HEAD if terminal else None, pad_edge=terminal)
@@ -27,28 +21,14 @@ def main(argv: Sequence[str]) -> None:
     for name in list_recipes():
         table.add_row(name, *describe(name))
     Console(width=None if terminal else 200).print(table)
-    print("stapo train --recipe NAME [key=value ...] trains; --dry_run shows first what it takes.")
+    print("stapo train --recipe NAME [key=value ...] trains; --dry_run shows beforehand what that takes.")
 
 
 def describe(name: str) -> tuple[str, str, str, str, str]:
-    """
-    What a recipe does, its model, data, hardware and wall time.
-
-    Example:
-
-    ```python
-    >>> describe("arithmetic")[2:4]
-    ('embedded/arithmetic', 'none, two CPU cores')
-    ```
-    """
+    """What a recipe does, its model, data, hardware and wall time."""
     recipe = read_recipe(name)
-    about = recipe["about"]
-    hardware = about["gpu"] if about["gpus"] == 1 else f"{about['gpus']} x {about['gpu']}"
-    basis = f"measured {about['measured']}" if "measured" in about else "estimated"
-    return (
-        about["summary"],
-        recipe["model_name_or_path"],
-        recipe["dataset_name"],
-        hardware,
-        f"{about['wall_time']} ({basis})",
-    )
+    metadata = recipe["about"]
+    hardware = metadata["gpu"] if metadata["gpus"] == 1 else f"{metadata['gpus']} x {metadata['gpu']}"
+    basis = f"measured {metadata['measured']}" if "measured" in metadata else "estimated"
+    wall_time = f"{metadata['wall_time']} ({basis})"
+    return metadata["summary"], recipe["model_name_or_path"], recipe["dataset_name"], hardware, wall_time

@@ -1,11 +1,11 @@
-"""The words of a command line over a recipe: `stapo train --recipe NAME key=value --flag value`."""
+"""A recipe and the command line over it: `stapo train --recipe NAME key=value --key value`."""
 
 import argparse
 import os
 import re
 import reprlib
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from types import UnionType
@@ -17,29 +17,21 @@ from trl import TrlParser
 from . import closest, read_recipe
 
 
-FROM_SCRATCH = ("--recipe", "--config", "--model_name_or_path", "--dataset_name")  # without them: the embedded recipe
+FROM_SCRATCH = {"recipe", "config", "model_name_or_path", "dataset_name"}  # without them: the default recipe
 
 
 class RecipeParser(TrlParser):
     """
     TRL's parser, with recipes below the command line, `key=value` beside `--key value`, and errors of one sentence.
 
-    Args:
-        dataclass_types (`Sequence[type]`):
-            Dataclasses whose fields are the settings.
-        prog (`str`):
-            Name of the command in messages.
-
-    Example:
-
     ```python
     >>> from stapo_trl import STAPOConfig
     >>> parser = RecipeParser([STAPOConfig], prog="example")
-    >>> words = ["output_dir=run", "s2t_entropy_quantile=1.0", "--use_cpu", "true", "--bf16", "false"]
-    >>> options, settings, about, words = parser.read_words(words, default=None)
+    >>> argv = ["output_dir=run", "s2t_entropy_quantile=1.0", "--use_cpu", "true", "--bf16", "false"]
+    >>> options, settings, metadata, argv = parser.read_argv(argv, default=None)
     >>> settings
-    {'output_dir': 'run', 's2t_entropy_quantile': '1.0'}
-    >>> (config,) = parser.parse(settings, words)
+    {'output_dir': 'run', 's2t_entropy_quantile': 1.0}
+    >>> (config,) = parser.parse(settings, argv)
     >>> config.s2t_entropy_quantile
     1.0
     ```
@@ -53,123 +45,105 @@ class RecipeParser(TrlParser):
         source.add_argument("--config", metavar="FILE", help="a recipe of your own: YAML, `base: NAME` included")
         own.add_argument("--dry_run", action="store_true", help="show what would run and what it takes, and stop")
         own.add_argument(
-            "--num_processes", type=int, metavar="N", help="for --dry_run, if not the recipe's own number"
+            "--num_processes", type=int, metavar="N", help="processes that --dry_run assumes (default: the recipe's)"
         )
         super().__init__(dataclass_types, prog=prog, parents=[own], allow_abbrev=False)
         self.own = own
-        self.known = {}  # type hints; those of the fields themselves were cut to one of a union by the parser
+        self.known = {}  # complete type hints: of a union, transformers' parser keeps one member
         for dataclass_type in dataclass_types:
             hints = get_type_hints(dataclass_type)
             self.known |= {field.name: hints[field.name] for field in fields(dataclass_type)}
 
     def error(self, message: str):
-        """Without the usage, whose hundreds of lines would hide the sentence."""
+        """Without the usage, whose hundreds of lines would hide the message."""
         self.exit(2, f"{self.prog}: {' '.join(message.split())}\n")
 
-    def read_words(self, words: Sequence[str], default: str | None) -> tuple[Namespace, dict, dict, list[str]]:
+    def read_argv(self, argv: Sequence[str], default: str | None) -> tuple[Namespace, dict, dict, list[str]]:
         """
-        Take apart a command line.
+        The command's own options, the settings of recipe and overrides, the recipe's `about`, and the other arguments.
 
-        Args:
-            words (`Sequence[str]`):
-                Arguments. A `key=value` sets a field as a line of the recipe would: lists and mappings are written as in
-                YAML, `null` unsets. `--key value` goes over both.
-            default (`str`, *optional*):
-                Recipe below words that name no recipe, file, model or data.
-
-        Returns:
-            `tuple`: the options of the command (`recipe`, `config`, `dry_run`, `num_processes`), the settings of the
-            recipe and the overrides, the recipe's `about`, and the other words.
+        `default` names the recipe of a command line that names no recipe, file, model or data.
         """
-        overrides, words = _take_overrides(words)
-        options, _ = self.own.parse_known_args(words)
+        overrides, argv = split_overrides(argv)
+        options, _ = self.own.parse_known_args(argv)
         if options.num_processes is not None and options.num_processes < 1:
             self.error(f"--num_processes must be at least 1, got {options.num_processes}.")
         if options.num_processes and not options.dry_run:
             self.error("--num_processes is for --dry_run: a run takes its processes from accelerate launch.")
-        names = [word.partition("=")[0] for word in words] + [f"--{key}" for key in overrides]
-        if not any(name in FROM_SCRATCH for name in names):
+        if not FROM_SCRATCH & {argument.partition("=")[0].removeprefix("--") for argument in [*argv, *overrides]}:
             options.recipe = default
+        source = Path(options.config) if options.config else options.recipe
         try:
-            self._check_names(overrides.keys() - {"env"})
-            settings = self._read(options) | {key: self._read_value(key, text) for key, text in overrides.items()}
-            self._check_names(settings.keys() - {"about", "env"})
+            settings = read_recipe(source) if source else {}
+            metadata = settings.pop("about", {})
+            self._check_names(settings.keys() - {"env"})
+            settings |= self.read_overrides(overrides)
         except ValueError as error:
             self.error(str(error))
-        return options, settings, settings.pop("about", {}), words
+        return options, settings, metadata, argv
 
-    def parse(self, settings: dict, words: Sequence[str] = ()) -> tuple:
-        """
-        The dataclasses of these settings, with the words `--key value` over them.
+    def read_overrides(self, overrides: Mapping[str, str]) -> dict:
+        """The values of `key=value`: null, lists and mappings as in YAML, everything else as after `--key`."""
+        self._check_names(overrides)
+        values, argv = {}, []
+        for key, text in overrides.items():
+            if text == "null":
+                values[key] = None
+            elif text.startswith(("[", "{")) and any(_fits(empty, self.known[key]) for empty in ([], {})):
+                try:
+                    values[key] = yaml.safe_load(text)
+                except (yaml.YAMLError, RecursionError) as error:
+                    raise ValueError(f"the value of {key} is not plain YAML: {reprlib.repr(text)}.") from error
+            else:
+                argv.append(f"--{key}={text}")
+        parsed, _ = self.parse_known_args(argv)
+        return {key: values[key] if key in values else getattr(parsed, key) for key in overrides}
 
-        Args:
-            settings (`dict`):
-                As from [`load_recipe`]. Variables under `env` are set in the environment, as by TRL.
-            words (`Sequence[str]`, *optional*):
-                Arguments `--key value`.
-
-        Returns:
-            `tuple`: an instance of each dataclass.
-        """
+    def parse(self, settings: Mapping, argv: Sequence[str] = ()) -> tuple:
+        """An instance of each dataclass, with `argv` over the settings; `env` is set in the environment, as by TRL."""
         settings = dict(settings)
         try:
             variables = settings.pop("env", None) or {}
             if not isinstance(variables, dict):
                 raise ValueError(f"`env` must be a mapping, got {reprlib.repr(variables)}.")
             os.environ |= {str(name): str(value) for name, value in variables.items()}
-            # Scalars go through the command line's own types and choices; argparse knows no words for the others
+            # Scalars go through argparse with its types and choices; it cannot express the other values
             scalars = {key: value for key, value in settings.items() if isinstance(value, (str, int, float))}
             others = {key: value for key, value in settings.items() if key not in scalars}
             for key, value in others.items():
                 if not _fits(value, self.known[key]):
                     raise ValueError(f"{key} cannot be {'null' if value is None else reprlib.repr(value)}.")
             self.set_defaults_with_config(**others)
-            words = [f"--{key}={value}" for key, value in scalars.items()] + list(words)
-            _, unknown = self.parse_known_args(words)
-            self._check_names([word.lstrip("-").partition("=")[0] for word in unknown])
-            *parsed, _ = self.parse_args_into_dataclasses(words, look_for_args_file=False)
+            argv = [f"--{key}={value}" for key, value in scalars.items()] + list(argv)
+            _, unknown = self.parse_known_args(argv)
+            self._check_names([argument.lstrip("-").partition("=")[0] for argument in unknown])
+            *parsed, _ = self.parse_args_into_dataclasses(argv, look_for_args_file=False)
         except (TypeError, ValueError) as error:
             self.error(str(error))
         return tuple(parsed)
 
-    def _read(self, options: Namespace) -> dict:
-        if options.config:
-            return read_recipe(Path(options.config))
-        return read_recipe(options.recipe) if options.recipe else {}
-
-    def _read_value(self, key: str, text: str):
-        """Lists, mappings and null as in YAML; everything else stays the text that was typed."""
-        if text == "null":
-            return None
-        if text.startswith(("[", "{")) and any(_fits(empty, self.known.get(key)) for empty in ([], {})):
-            try:
-                return yaml.safe_load(text)
-            except (yaml.YAMLError, RecursionError) as error:
-                raise ValueError(f"the value of {key} is no plain YAML: {reprlib.repr(text)}.") from error
-        return text
-
-    def _check_names(self, names) -> None:
+    def _check_names(self, names: Iterable[str]) -> None:
         for name in names:
             if name not in self.known:
                 raise ValueError(f"there is no setting '{name}': did you mean '{closest(name, self.known)}'?")
 
 
 def _fits(value, hint) -> bool:
-    """Whether null, a list or a mapping is of a type; of lists of text the items are looked at too."""
+    """Whether null, a list or a mapping has this type; of `list[str]` the items are checked too."""
     for member in get_args(hint) if get_origin(hint) in (Union, UnionType) else [hint]:
         if type(value) is (get_origin(member) or member):
             return member != list[str] or all(isinstance(item, str) for item in value)
     return False
 
 
-def _take_overrides(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """The words `key=value` that are not the value of the option before them, and the other words."""
+def split_overrides(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """The arguments `key=value` that are not the value of the option before them, and the other arguments."""
     overrides, others, before = {}, [], ""
-    for word in words:
+    for argument in argv:
         takes_a_value = before.startswith("--") and "=" not in before and before != "--dry_run"
-        if not takes_a_value and (match := re.fullmatch(r"([A-Za-z_]\w*)=(.*)", word, flags=re.DOTALL)):
+        if not takes_a_value and (match := re.fullmatch(r"([A-Za-z_]\w*)=(.*)", argument, flags=re.DOTALL)):
             overrides[match[1]] = match[2]
         else:
-            others.append(word)
-        before = word
+            others.append(argument)
+        before = argument
     return overrides, others

@@ -1,11 +1,11 @@
 """
-Decoding with transformers in a batch that stays full: a row that ends leaves it, with its part of the cache, and the
-next prompt takes its place. Each row has its own random numbers, so a sample does not depend on the rows beside it
-(but for rounding: padding and batch size change the last bits of the logits).
+Decoding with transformers in a batch that stays full: a row that ends leaves it with its part of the cache, and the
+next prompt takes its place. Each row has its own random numbers, so that a sample does not depend on the other rows
+(except for rounding: padding and batch size change the last bits of the logits).
 """
 
-# transformers 5.24's `generate_batch` was tried first: equal to `generate` when greedy, but it seeds the process's own
-# generator once per batch, so a sample depends on its neighbours; it gives no entropies, and prints errors it meets.
+# Not transformers 5.24's `generate_batch`: it seeds the process's generator once per batch, so that a sample depends
+# on its neighbours; it has no entropies, and prints errors.
 
 import inspect
 import random
@@ -22,24 +22,12 @@ from .settings import SamplingSettings
 
 @dataclass
 class Row:
-    """
-    One answer on its way.
+    """A completion in the making."""
 
-    Args:
-        index (`int`):
-            Which of the prompts it answers.
-        prompt (`list[int]`):
-            Tokens of the prompt.
-        room (`int`):
-            Most tokens of the answer.
-        rng (`random.Random`):
-            Gives one number for each token.
-    """
-
-    index: int
+    index: int  # of its prompt
     prompt: list[int]
-    room: int
-    rng: random.Random
+    room: int  # most tokens of the completion
+    rng: random.Random  # gives one number for each token
     tokens: list[int] = field(default_factory=list)
     entropy: float = 0.0  # sum over the tokens, nats
     ended: bool = False  # by an end token
@@ -50,13 +38,7 @@ class Row:
 
 
 class Batch:
-    """
-    Rows that are decoded together: their cache, aligned at its right end, and the logits of their next token.
-
-    Args:
-        model (`PreTrainedModel`):
-            The model, in evaluation mode.
-    """
+    """Rows that are decoded together: their cache, aligned at its right end, and the logits of their next token."""
 
     def __init__(self, model: PreTrainedModel):
         self.model, self.rows = model, []
@@ -73,7 +55,7 @@ class Batch:
         return output.logits[:, -1].float()
 
     def add(self, rows: list[Row]) -> None:
-        """Read the prompts of new rows, and append the rows."""
+        """Append rows, and read their prompts."""
         device, width = self.model.device, max(len(row.prompt) for row in rows)
         ids = torch.tensor([[0] * (width - len(row.prompt)) + row.prompt for row in rows], device=device)
         lengths = torch.tensor([[len(row.prompt)] for row in rows], device=device)
@@ -127,20 +109,9 @@ def _pad(tensor: torch.Tensor, count: int, dim: int) -> torch.Tensor:
 
 def choose(logits: torch.Tensor, settings: SamplingSettings, uniform: Sequence[float]) -> torch.Tensor:
     """
-    The next token of each row, by inverting the cumulative distribution at the row's own uniform number.
+    The next token of each row of (B, V) logits: where the cumulative distribution passes the row's uniform number.
 
-    Args:
-        logits (`torch.Tensor` of shape (B, V)):
-            Scores.
-        settings ([`SamplingSettings`]):
-            Temperature and top-p.
-        uniform (`Sequence[float]`):
-            One number in [0, 1) for each row.
-
-    Returns:
-        `torch.Tensor` of shape (B,): token ids.
-
-    Example: three quarters of the mass are on token 0.
+    Three quarters of the mass are on token 0:
 
     ```python
     >>> logits = torch.tensor([[3.0, 1.0], [3.0, 1.0]]).log()
@@ -173,28 +144,10 @@ def decode(
     batch_size: int,
 ) -> Iterator[list[Row]]:
     """
-    Answer prompts; rows come as they finish.
+    Complete unpadded prompts, each with its own seed, and yield the rows that end in a step.
 
-    Args:
-        model (`PreTrainedModel`):
-            A causal language model. Nothing of it is changed but its mode, while a batch is worked on.
-        prompts (`Sequence[list[int]]`):
-            Tokens of the prompts, unpadded.
-        seeds (`Sequence[str]`):
-            Seed of each answer.
-        settings ([`SamplingSettings`]):
-            How to sample.
-        end_tokens (`set[int]`):
-            Tokens that end an answer.
-        batch_size (`int`):
-            Most rows at a time.
-
-    Yields:
-        `list[Row]`: the answers that ended in a step.
-
-    Raises:
-        `ValueError`: for a prompt that fills the model's window.
-        `RuntimeError`: if the model's scores are not finite.
+    Nothing of the model is changed but its mode, while a batch is decoded. `ValueError` for a prompt that fills the
+    model's window, `RuntimeError` for scores that are not finite.
     """
     window = getattr(model.config.get_text_config(), "max_position_embeddings", None) or float("inf")
     for prompt in prompts:

@@ -1,4 +1,4 @@
-"""The model under evaluation: where it comes from, which weights it has, how it reads a prompt, and what ends an answer."""
+"""The evaluated model: its files and weights, how it reads a prompt, and which tokens end a completion."""
 
 import hashlib
 from pathlib import Path
@@ -17,21 +17,7 @@ EDGE = 2**20  # bytes at both ends of a weight file that go into its fingerprint
 
 
 def find_config(model: str, revision: str | None = None) -> Path:
-    """
-    The file that says what a model is: that of an adapter if there is one.
-
-    Args:
-        model (`str`):
-            Folder or name on the hub.
-        revision (`str`, *optional*):
-            Branch, tag or commit on the hub.
-
-    Returns:
-        `Path` of `adapter_config.json` or `config.json`.
-
-    Raises:
-        `ValueError`: if there is neither.
-    """
+    """The file that describes a model, `adapter_config.json` or `config.json`; `ValueError` if there is neither."""
     refusal = f"{model!r} is neither a folder with {CONFIG} or {ADAPTER}, nor a model on the hub that can be reached."
     try:
         found = [path for name in (ADAPTER, CONFIG) if (path := cached_file(model, name, revision=revision, **QUIET))]
@@ -44,16 +30,9 @@ def find_config(model: str, revision: str | None = None) -> Path:
 
 def fingerprint(model: str, revision: str | None = None) -> str:
     """
-    Which weights these are, so that samples of other weights are never taken for theirs.
+    Identifies weights, so that samples of others are never taken for theirs.
 
-    Args:
-        model (`str`):
-            Folder or name on the hub.
-        revision (`str`, *optional*):
-            Branch, tag or commit on the hub.
-
-    Returns:
-        `str`: the commit on the hub; for a folder, a checksum of its small files and of both ends of its weights.
+    The commit on the hub; for a folder, a checksum of its small files and of both ends of its weights.
     """
     config = find_config(model, revision)
     commit = extract_commit_hash(str(config), None)
@@ -73,24 +52,13 @@ def fingerprint(model: str, revision: str | None = None) -> str:
 
 
 def load_policy(model: str, revision: str | None = None) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """
-    Load a model, an adapter on its base, or a checkpoint of `stapo train`, in the type it was saved in.
-
-    Args:
-        model (`str`):
-            Folder or name on the hub.
-        revision (`str`, *optional*):
-            Branch, tag or commit on the hub.
-
-    Returns:
-        `tuple`: the model and its tokenizer.
-    """
+    """Load a model, an adapter on its base, or a checkpoint of `stapo train`, in the data type it was saved in."""
     tokenizer = load_tokenizer(model, revision)
     return AutoModelForCausalLM.from_pretrained(model, revision=revision, dtype="auto", device_map="auto"), tokenizer
 
 
 def load_tokenizer(model: str, revision: str | None = None) -> PreTrainedTokenizerBase:
-    """The tokenizer of a model; that of the base where an adapter was saved without one."""
+    """The tokenizer of a model; for an adapter that was saved without one, that of its base."""
     base = base_of(model, revision)
     if base and not cached_file(model, "tokenizer_config.json", revision=revision, **QUIET):
         return AutoTokenizer.from_pretrained(base)
@@ -98,7 +66,7 @@ def load_tokenizer(model: str, revision: str | None = None) -> PreTrainedTokeniz
 
 
 def base_of(model: str, revision: str | None = None) -> str | None:
-    """The model that an adapter belongs to; `None` if it is no adapter."""
+    """The base model of an adapter; `None` for a model."""
     from peft import PeftConfig
 
     if find_config(model, revision).name != ADAPTER:
@@ -108,20 +76,10 @@ def base_of(model: str, revision: str | None = None) -> str | None:
 
 def read_prompt(tokenizer: PreTrainedTokenizerBase, prompt: str | list[dict[str, str]]) -> list[int]:
     """
-    Tokens of a prompt.
+    Tokens of a prompt, text or messages.
 
-    Args:
-        tokenizer (`PreTrainedTokenizerBase`):
-            The model's tokenizer. A chat goes through its template; without one, the messages are joined by blank
-            lines, as base models are prompted.
-        prompt (`str` or `list[dict]`):
-            Plain text, or messages.
-
-    Returns:
-        `list[int]`
-
-    Raises:
-        `ValueError`: for a chat that the template refuses.
+    Messages go through the chat template, which may refuse them (`ValueError`); without one, blank lines join them, as
+    base models are prompted.
     """
     if not isinstance(prompt, str):
         prompt = plain_messages(prompt)
@@ -137,21 +95,7 @@ def read_prompt(tokenizer: PreTrainedTokenizerBase, prompt: str | list[dict[str,
 
 
 def end_tokens(tokenizer: PreTrainedTokenizerBase, *configs) -> set[int]:
-    """
-    Every token that the model or its tokenizer declares as an end.
-
-    Args:
-        tokenizer (`PreTrainedTokenizerBase`):
-            The tokenizer.
-        *configs:
-            Configurations and generation configurations of the model.
-
-    Returns:
-        `set[int]`
-
-    Raises:
-        `ValueError`: if there is none.
-    """
+    """Every token that the tokenizer or a configuration declares as an end; `ValueError` if there is none."""
     declared = [tokenizer.eos_token_id, *(getattr(config, "eos_token_id", None) for config in configs)]
     ends = set()
     for tokens in declared:

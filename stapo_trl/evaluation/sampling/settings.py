@@ -1,4 +1,4 @@
-"""How samples are drawn. Every field is given to the backend, so that a model's own defaults cannot change a result."""
+"""How samples are drawn. The backend gets every field, so that a model's own defaults cannot change a result."""
 
 from dataclasses import dataclass
 
@@ -26,7 +26,7 @@ class SamplingSettings:
         max_new_tokens (`int`, defaults to `20480`):
             Longest answer, in tokens.
         seed (`int`, defaults to `0`):
-            Together with the problem and the number of the sample, seeds each sample on its own.
+            Seeds each sample, together with its problem and its number.
 
     Raises:
         `ValueError`: for a value out of range.
@@ -60,7 +60,7 @@ class SamplingSettings:
         return f"t{float(self.temperature)}-p{float(self.top_p)}"
 
     def check_n(self, n: int) -> None:
-        """Refuse a number of samples that makes no sense with these settings."""
+        """Refuse a number of samples that contradicts these settings."""
         if n < 1:
             raise ValueError(f"`n` must be at least 1, got {n}.")
         if n > 1 and self.temperature == 0:

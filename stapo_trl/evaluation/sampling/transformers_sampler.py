@@ -1,4 +1,4 @@
-"""Samples with transformers."""
+"""Sampling with transformers."""
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -13,7 +13,7 @@ from .settings import SamplingSettings
 
 class TransformersSampler:
     """
-    Samples with transformers, in a batch that is refilled as answers end.
+    Samples with transformers, in a batch that is refilled as completions end.
 
     Args:
         model (`str` or `PreTrainedModel`):
@@ -23,7 +23,7 @@ class TransformersSampler:
         revision (`str`, *optional*):
             Branch, tag or commit on the hub.
         batch_size (`int`, defaults to `64`):
-            Answers at a time. It does not change a sample, but for rounding.
+            Completions at a time. It does not change a sample, except for rounding.
     """
 
     backend = "transformers"
@@ -43,7 +43,7 @@ class TransformersSampler:
 
     @cached_property
     def fingerprint(self) -> str | None:
-        """Which weights these are; `None` for a loaded model, whose weights may change."""
+        """Identifies the weights; `None` for a loaded model, whose weights may change."""
         return fingerprint(self.model, self.revision) if isinstance(self.model, str) else None
 
     @cached_property
@@ -53,18 +53,7 @@ class TransformersSampler:
         return self.model, self.tokenizer
 
     def sample(self, requests: Sequence[Request], settings: SamplingSettings) -> Iterator[list[Sample]]:
-        """
-        Answer the requests.
-
-        Args:
-            requests (`Sequence[Request]`):
-                What to sample.
-            settings ([`SamplingSettings`]):
-                How.
-
-        Yields:
-            `list[Sample]`: as they end, without verdicts.
-        """
+        """Yields samples without verdicts, as they end."""
         model, tokenizer = self._loaded
         if hasattr(model, "get_base_model"):  # peft's wrapper; its layers stay in the model inside
             model = model.get_base_model()
@@ -95,6 +84,6 @@ class TransformersSampler:
             ]
 
     def close(self) -> None:
-        """Give back the memory of a model that was loaded here."""
+        """Free the memory of a model that was loaded here."""
         if isinstance(self.model, str):
             self.__dict__.pop("_loaded", None)

@@ -1,4 +1,4 @@
-"""Samples with vLLM."""
+"""Sampling with vLLM."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ from .settings import FIXED, SamplingSettings
 
 class VLLMSampler:
     """
-    Samples with one vLLM engine, to which all requests are given at once.
+    Samples with one vLLM engine, which gets all requests at once.
 
     Args:
         model (`str`):
@@ -29,7 +29,7 @@ class VLLMSampler:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Which weights these are."""
+        """Identifies the weights."""
         return fingerprint(self.model, self.revision)
 
     @cached_property
@@ -42,7 +42,7 @@ class VLLMSampler:
         base = base_of(self.model, self.revision)
         revision = None if base else self.revision
         options = {"model": base or self.model, "revision": revision, "enable_prefix_caching": True}
-        # The model's own generation defaults stay out of it
+        # The model's own generation defaults must not apply
         options |= {"generation_config": "vllm", "disable_log_stats": True}
         adapter = None
         if base:
@@ -56,23 +56,12 @@ class VLLMSampler:
         try:
             own = GenerationConfig.from_pretrained(options["model"], revision=revision)
         except OSError:
-            own = None  # a model without one declares its ends elsewhere
+            own = None  # a model without one declares its end tokens elsewhere
         ends = end_tokens(tokenizer, config.get_text_config(), config, own)
         return LLMEngine.from_engine_args(EngineArgs(**options | self.engine_args)), tokenizer, ends, adapter
 
     def sample(self, requests: Sequence[Request], settings: SamplingSettings) -> Iterator[list[Sample]]:
-        """
-        Answer the requests.
-
-        Args:
-            requests (`Sequence[Request]`):
-                What to sample.
-            settings ([`SamplingSettings`]):
-                How.
-
-        Yields:
-            `list[Sample]`: as they end, without verdicts and entropies.
-        """
+        """Yields samples without verdicts and entropies, as they end."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
@@ -110,5 +99,5 @@ class VLLMSampler:
         )
 
     def close(self) -> None:
-        """Give back the engine's memory."""
+        """Free the engine's memory."""
         self.__dict__.pop("_loaded", None)

@@ -60,19 +60,19 @@ def test_a_run_that_meets_its_deadline_saves_and_goes_on_later(tmp_path, monkeyp
 def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path, monkeypatch):
     monkeypatch.setattr("stapo_trl.cli.experiment.run_apart", lambda function, *task: int("grpo" in task))
     experiment = load_experiment("cpu", methods=["grpo", "stapo"], num_seeds=1)
-    assert run_all(experiment, tmp_path, 2, deadline=float("inf")) == ["grpo, seed 0 failed: its error stands above."]
+    assert run_all(experiment, tmp_path, 2, deadline=float("inf")) == ["grpo, seed 0 failed: see its error above."]
 
 
-def test_a_mistake_ends_with_a_sentence(tmp_path):
+def test_an_unknown_override_ends_with_a_sentence(tmp_path):
     with pytest.raises(SystemExit, match="stapo experiment: There is no field of STAPOConfig 'max_step'"):
         cli.main(["experiment", "--output", str(tmp_path), "max_step=4"])
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"model": "qwen3"}', '{"warm_start": 1, "training": {}}'])
-def test_a_folder_of_something_else_is_refused_with_a_sentence(tmp_path, text):
-    (tmp_path / "settings.json").write_text(text)
-    with pytest.raises(SystemExit, match="settings.json is not that of an experiment"):
-        cli.main(["experiment", "--output", str(tmp_path)])
+def test_a_folder_of_something_else_is_refused_with_a_sentence(tmp_path):
+    for text in ("", "[]", '{"model": "qwen3"}', '{"warm_start": 1, "training": {}}'):
+        (tmp_path / "settings.json").write_text(text)
+        with pytest.raises(SystemExit, match="settings.json is not that of an experiment"):
+            cli.main(["experiment", "--output", str(tmp_path)])
 
 
 def test_no_run_is_begun_after_the_deadline(tmp_path, monkeypatch):

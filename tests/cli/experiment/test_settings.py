@@ -4,10 +4,7 @@ from stapo_trl.cli.experiment.settings import METHODS, load_experiment
 from stapo_trl.cli.recipes import load_recipe
 
 
-@pytest.mark.parametrize("scale", ["cpu", "gpu"])
-def test_methods_differ_in_what_their_recipes_say_and_in_nothing_else(scale, tmp_path):
-    experiment = load_experiment(scale, ["bf16=false", "use_cpu=true"])
-    stapo = experiment.get_config("stapo", 3, tmp_path).to_dict()
+def test_methods_differ_in_what_their_recipes_say_and_in_nothing_else(tmp_path):
     expected = {
         "grpo": {"s2t_entropy_quantile": 0.0, "loss_type": "grpo", "epsilon_high": 0.2},
         "justrl": {"s2t_entropy_quantile": 0.0},
@@ -23,9 +20,14 @@ def test_methods_differ_in_what_their_recipes_say_and_in_nothing_else(scale, tmp
         "ablation-high-entropy": {"s2t_selection": "high_entropy"},
     }
     assert list(expected.keys() ^ METHODS) == []
-    for method, differences in expected.items():
-        config = experiment.get_config(method, 3, tmp_path).to_dict()
-        assert {name: value for name, value in config.items() if stapo[name] != value} == differences
+    for scale in ("cpu", "gpu"):
+        experiment = load_experiment(scale, ["bf16=false", "use_cpu=true"])
+        stapo = experiment.get_config("stapo", 3, tmp_path).to_dict()
+        configs = {method: experiment.get_config(method, 3, tmp_path).to_dict() for method in expected}
+        assert expected == {
+            method: {name: value for name, value in config.items() if stapo[name] != value}
+            for method, config in configs.items()
+        }
 
 
 def test_stapo_has_the_thresholds_of_the_paper(tmp_path):
@@ -47,16 +49,32 @@ def test_overrides_reach_the_training_the_warm_start_and_the_measurements():
     assert experiment.heldout_every == 2 and experiment.num_seeds == 2
 
 
-@pytest.mark.parametrize(
-    ("overrides", "changes", "message"),
-    [
+def test_overrides_have_the_types_of_their_fields():
+    overrides = ["learning_rate=1e-3", "bf16=false", "lr_scheduler_kwargs={a: 1}", "warm_start.noise_rate=1e-2"]
+    experiment = load_experiment("cpu", overrides)
+    assert {name: experiment.training[name] for name in ("learning_rate", "bf16", "lr_scheduler_kwargs")} == {
+        "learning_rate": 0.001,
+        "bf16": False,
+        "lr_scheduler_kwargs": {"a": 1},
+    }
+    assert experiment.warm_start["noise_rate"] == 0.01
+
+
+def test_what_is_unknown_is_refused_with_the_closest_name():
+    cases = [
         (["max_step=8"], {}, "no field of STAPOConfig 'max_step': did you mean 'max_steps'"),
+        (["seed=1"], {}, "no field of STAPOConfig 'seed'"),
         (["warm_start.seed=1"], {}, "no field of the warm start 'seed'"),
         (["max_steps"], {}, "write name=value"),
         ([], {"num_seeds": 0}, "needs a method and a seed"),
         ([], {"methods": ["ppo"]}, "no method 'ppo'"),
-    ],
-)
-def test_what_is_unknown_is_refused_with_the_closest_name(overrides, changes, message):
-    with pytest.raises(ValueError, match=message):
-        load_experiment("cpu", overrides, **changes)
+    ]
+    for overrides, changes, message in cases:
+        with pytest.raises(ValueError, match=message):
+            load_experiment("cpu", overrides, **changes)
+
+
+def test_a_value_of_another_type_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        load_experiment("cpu", ["max_steps=many"])
+    assert "stapo experiment: argument --max_steps" in capsys.readouterr().err

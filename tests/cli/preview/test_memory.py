@@ -25,11 +25,13 @@ def test_every_engine_has_its_configuration():
         assert (Path(__file__).parents[3] / "accelerate_configs" / f"{engine}.yaml").is_file()
 
 
-@pytest.mark.parametrize("name", SIZES)
-def test_the_models_of_the_recipes_have_their_published_sizes(name):
-    recipe = read_recipe(name)
-    config = find_model_config(recipe["model_name_or_path"], recipe["about"])
-    assert round(count_parameters(config, ModelConfig()).total / 1e9, 1) == SIZES[name]
+def test_the_models_of_the_recipes_have_their_published_sizes():
+    found = {}
+    for name in SIZES:
+        recipe = read_recipe(name)
+        config = find_model_config(recipe["model_name_or_path"], recipe["about"])
+        found[name] = round(count_parameters(config, ModelConfig()).total / 1e9, 1)
+    assert found == SIZES
 
 
 @pytest.fixture
@@ -77,18 +79,23 @@ def test_full_float32_training_takes_16_bytes_a_parameter(config, tmp_path):
     assert estimate["peak of generation"] - CONTEXT == pytest.approx(held / GIB)
 
 
-@pytest.mark.parametrize(
-    ("engine", "weights", "gradients", "optimizer"),
-    [("multi_gpu", 1, 1, 1), ("deepspeed_zero1", 1, 1, 4), ("deepspeed_zero2", 1, 4, 4), ("fsdp2.yaml", 4, 4, 4)],
-)
-def test_an_engine_shares_what_its_stage_says(config, tmp_path, monkeypatch, engine, weights, gradients, optimizer):
+def test_an_engine_shards_what_its_stage_says(config, tmp_path, monkeypatch):
     args = make_args(tmp_path)
     monkeypatch.setattr(type(args), "world_size", 4)
     size = count_parameters(config, ModelConfig())
-    estimate = estimate_memory(config, size, ModelConfig(), args, 10, engine)
-    assert estimate["weights"] * GIB == pytest.approx(4 * 1408 / weights)
-    assert estimate["gradients"] * GIB == pytest.approx(4 * 1408 / gradients)
-    assert estimate["optimizer"] * GIB == pytest.approx(8 * 1408 / optimizer)
+    # In how many parts each engine cuts weights, gradients and optimizer states
+    parts = {
+        "multi_gpu": (1, 1, 1),
+        "deepspeed_zero1": (1, 1, 4),
+        "deepspeed_zero2": (1, 4, 4),
+        "fsdp2.yaml": (4, 4, 4),
+    }
+    found = {}
+    for engine in parts:
+        estimate = estimate_memory(config, size, ModelConfig(), args, 10, engine)
+        totals = {"weights": 4 * 1408, "gradients": 4 * 1408, "optimizer": 8 * 1408}
+        found[engine] = tuple(round(value / (estimate[name] * GIB), 6) for name, value in totals.items())
+    assert found == parts
 
 
 def test_four_bits_and_an_adapter_take_less(config, tmp_path):

@@ -77,19 +77,20 @@ def run(model, prompts, settings, batch_size, ends=(1, 3, 7)):
     return {row.index: row for row in rows}
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_greedy_answers_are_those_of_generate_one_by_one(name):
-    model, prompts = make(name), prompts_of([3, 9, 1, 5, 7, 2, 4, 8, 6, 3])
-    found = run(model, prompts, SamplingSettings(0.0, 1.0, 20), batch_size=3)
+def test_greedy_answers_are_those_of_generate_one_by_one():
     config = GenerationConfig(max_new_tokens=20, do_sample=False, eos_token_id=[1, 3, 7], pad_token_id=0)
-    lengths = set()
-    for index, prompt in enumerate(prompts):
-        ids = torch.tensor([prompt])
-        expected = model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=config)
-        assert found[index].tokens == expected[0, len(prompt) :].tolist()
-        assert found[index].ended == (found[index].tokens[-1] in (1, 3, 7))
-        lengths.add(len(found[index].tokens))
-    assert len(lengths) > 1, "without skew nothing leaves the batch early"
+    failures = []
+    for name in MODELS:
+        model, prompts = make(name), prompts_of([3, 9, 1, 5, 7, 2, 4, 8, 6, 3])
+        found = run(model, prompts, SamplingSettings(0.0, 1.0, 20), batch_size=3)
+        for index, prompt in enumerate(prompts):
+            ids = torch.tensor([prompt])
+            expected = model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=config)
+            tokens, ended = found[index].tokens, found[index].ended
+            if tokens != expected[0, len(prompt) :].tolist() or ended != (tokens[-1] in (1, 3, 7)):
+                failures.append((name, index))
+        assert len({len(row.tokens) for row in found.values()}) > 1, "without skew nothing leaves the batch early"
+    assert not failures
 
 
 def test_only_caches_by_position_take_new_rows():
@@ -131,15 +132,15 @@ def test_tokens_are_drawn_with_the_models_probabilities():
         assert counts[token] / 20_000 == pytest.approx(expected, abs=0.012)
 
 
-@pytest.mark.parametrize("top_p", [0.1, 0.5, 0.9, 0.999])
-def test_top_p_keeps_the_tokens_that_transformers_keeps(top_p):
+def test_top_p_keeps_the_tokens_that_transformers_keeps():
     logits = torch.randn(50, 30, generator=torch.Generator().manual_seed(0))
-    kept = TopPLogitsWarper(top_p)(None, logits.double()).softmax(-1)
     points = [(i + 0.5) / 400 for i in range(400)]
-    for row in range(10):
-        drawn = choose(logits[row].repeat(400, 1), SamplingSettings(1.0, top_p), points)
-        shares = torch.bincount(drawn, minlength=30) / 400
-        torch.testing.assert_close(shares, kept[row].float(), rtol=0, atol=1 / 400)
+    for top_p in (0.1, 0.5, 0.9, 0.999):
+        kept = TopPLogitsWarper(top_p)(None, logits.double()).softmax(-1)
+        for row in range(10):
+            drawn = choose(logits[row].repeat(400, 1), SamplingSettings(1.0, top_p), points)
+            shares = torch.bincount(drawn, minlength=30) / 400
+            torch.testing.assert_close(shares, kept[row].float(), rtol=0, atol=1 / 400)
 
 
 def test_tokens_of_no_probability_are_never_drawn():

@@ -1,8 +1,11 @@
 """Prompts, end tokens and weights: chat and plain, models and adapters."""
 
+import shutil
+
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
+from tokenizers.processors import TemplateProcessing
 from transformers import GenerationConfig
 
 from stapo_trl.arithmetic.warm_start import build_model, build_tokenizer
@@ -36,17 +39,14 @@ def test_what_a_template_refuses_is_shown(tokenizer):
 
 
 def test_the_first_token_of_a_chat_is_the_templates_not_doubled(tokenizer):
-    from tokenizers.processors import TemplateProcessing
-
     tokenizer._tokenizer.post_processor = TemplateProcessing("<eos> $A", special_tokens=[("<eos>", 1)])
     tokenizer.chat_template = "<eos>{{ messages[-1]['content'] }}"
     assert read_prompt(tokenizer, CHAT) == read_prompt(tokenizer, "2+3")
     assert read_prompt(tokenizer, CHAT).count(1) == 1
 
 
-def test_without_a_template_messages_are_joined(tokenizer):
+def test_without_a_template_messages_are_joined():
     texts = []
-    tokenizer._tokenizer.pre_tokenizer = None
 
     class Recorder:
         chat_template = None
@@ -117,19 +117,16 @@ def adapter(saved, tmp_path):
     return str(folder), policy
 
 
-@pytest.mark.parametrize("with_tokenizer", [True, False])
-def test_an_adapter_is_evaluated_on_its_base(adapter, saved, with_tokenizer):
+def test_an_adapter_is_evaluated_on_its_base_with_and_without_a_tokenizer(adapter, saved):
     folder, policy = adapter
-    if with_tokenizer:
-        build_tokenizer().save_pretrained(folder)
     assert base_of(folder) == saved and base_of(saved) is None
     expected = sample_texts(policy, tokenizer=build_tokenizer())
     assert sample_texts(folder) == expected != sample_texts(saved)
+    build_tokenizer().save_pretrained(folder)
+    assert sample_texts(folder) == expected
 
 
 def test_the_fingerprint_knows_other_weights_and_other_copies(saved, tmp_path):
-    import shutil
-
     first = fingerprint(saved)
     shutil.copytree(saved, tmp_path / "copy")
     assert fingerprint(str(tmp_path / "copy")) == first

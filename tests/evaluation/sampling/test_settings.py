@@ -3,12 +3,11 @@ import pytest
 from stapo_trl.evaluation.sampling.settings import PAPER_DECODINGS, SamplingSettings
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"temperature": -1}, {"temperature": float("nan")}, {"top_p": 0}, {"top_p": 1.1}, {"max_new_tokens": 0}]
-)
-def test_values_out_of_range_are_refused_by_name(wrong):
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        SamplingSettings(**wrong)
+def test_values_out_of_range_are_refused_by_name():
+    wrong = [("temperature", -1), ("temperature", float("nan")), ("top_p", 0), ("top_p", 1.1), ("max_new_tokens", 0)]
+    for name, value in wrong:
+        with pytest.raises(ValueError, match=f"`{name}` must be .*got {value}"):
+            SamplingSettings(**{name: value})
 
 
 def test_greedy_decoding_is_asked_once():
