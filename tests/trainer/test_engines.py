@@ -63,7 +63,7 @@ def run(command: list[str]) -> str:
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory):
     file = tmp_path_factory.mktemp("engines") / "reference.pt"
-    run(["tests/engines.py", "reference", str(file)])
+    run(["tests/trainer/engines.py", "reference", str(file)])
     return str(file)
 
 
@@ -73,5 +73,5 @@ def test_two_processes_silence_and_train_as_one(name, reference):
     if ENGINES[name] == "DEEPSPEED" and importlib.util.find_spec("deepspeed") is None:
         pytest.skip('DeepSpeed is not installed: pip install "stapo-trl[deepspeed]"')
     launch = ["-m", "accelerate.commands.launch", "--config_file", f"accelerate_configs/cpu/{name}.yaml"]
-    output = run([*launch, "--main_process_port", "0", "tests/engines.py", ENGINES[name], reference])
+    output = run([*launch, "--main_process_port", "0", "tests/trainer/engines.py", ENGINES[name], reference])
     assert "rank 0: all checks passed" in output and "rank 1: all checks passed" in output

@@ -323,7 +323,7 @@ def test_a_file_in_the_place_of_a_checkpoint_stops_with_a_sentence(make_trainer,
 
 @pytest.mark.slow
 def test_a_recipe_killed_again_and_again_ends_as_one_that_was_left_alone(tmp_path):
-    script = Path(__file__).parents[1] / "killed_recipe.py"
+    script = Path(__file__).parent / "killed_recipe.py"
     command = [sys.executable, str(script), str(tmp_path)]
     process = subprocess.run(command, capture_output=True, text=True, timeout=280, env={**os.environ, "CI": "1"})
     assert process.returncode == 0, process.stdout[-3000:] + process.stderr[-6000:]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 
-SCRIPT = Path(__file__).parents[1] / "two_processes.py"
+SCRIPT = Path(__file__).parent / "two_processes.py"
 
 
 def run(command: list[str]) -> str:

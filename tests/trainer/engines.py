@@ -1,7 +1,7 @@
 """
 Run by `test_engines.py`: two gloo processes under DDP, FSDP2 or DeepSpeed, against one process.
 
-    accelerate launch --config_file accelerate_configs/cpu/fsdp2.yaml tests/engines.py FSDP reference.pt
+    accelerate launch --config_file accelerate_configs/cpu/fsdp2.yaml tests/trainer/engines.py FSDP reference.pt
 
 A failed check raises, so the process exits non-zero. A missing collective runs into the short timeout or, where the
 engine sets its own, into the watchdog, which prints where the process hangs.
@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402

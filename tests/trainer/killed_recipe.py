@@ -13,15 +13,17 @@ import sys
 import time
 from pathlib import Path
 
-import torch
-from safetensors.torch import load_file
-from toys import read_records
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import torch  # noqa: E402
+from safetensors.torch import load_file  # noqa: E402
+from toys import read_records  # noqa: E402
 
 from stapo_trl import cli
-from stapo_trl.arithmetic import warm_start
+from stapo_trl.arithmetic import run, warm_start
 from stapo_trl.arithmetic.heldout import Accuracy
 from stapo_trl.arithmetic.warm_start import build_model, build_tokenizer
-from stapo_trl.cli import train
 from stapo_trl.trainer.resume import last_complete_checkpoint
 
 
@@ -81,7 +83,7 @@ def main(folder: Path) -> None:
     torch.set_num_threads(1)
     warm_start.train_warm_start = save_untrained
     # What the recipe measures before and after is no part of this
-    train.measure_accuracy = lambda *args, **kwargs: Accuracy(0.0, 0.0)
+    run.measure_accuracy = lambda *args, **kwargs: Accuracy(0.0, 0.0)
 
     assert os.waitpid(start(folder / "whole"), 0)[1] == 0, (folder / "whole.log").read_text()
     stopped, rng = [], random.Random()

@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
