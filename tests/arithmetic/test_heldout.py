@@ -3,7 +3,7 @@ import torch
 from transformers import GenerationConfig
 
 from stapo_trl.arithmetic import heldout
-from stapo_trl.arithmetic.heldout import Accuracy, measure_accuracy
+from stapo_trl.arithmetic.heldout import Accuracy, HeldOutAccuracy, measure_accuracy
 from stapo_trl.arithmetic.problems import load_arithmetic, write_answer
 from stapo_trl.arithmetic.warm_start import build_model, build_tokenizer
 from stapo_trl.evaluation.samples import Sample
@@ -51,3 +51,20 @@ def test_measuring_leaves_mode_generation_defaults_and_random_numbers_alone():
     assert torch.equal(torch.get_rng_state(), state)
     assert model.training and model.generation_config is own
     assert first == measure_accuracy(model, tokenizer, load_arithmetic("test", 5), 8, num_samples=2, temperature=1.0)
+
+
+def test_heldout_accuracy_stands_with_the_other_metrics_of_its_step(make_trainer):
+    trainer = make_trainer(max_steps=4)
+    trainer.add_callback(HeldOutAccuracy(trainer, load_arithmetic("validation", 5, num_terms=3), every_steps=2))
+    trainer.train()
+    assert [entry["step"] for entry in trainer.state.log_history if "heldout/greedy_accuracy" in entry] == [2, 4]
+
+
+def test_measuring_does_not_change_the_run(make_trainer):
+    plain = make_trainer(max_steps=3)
+    plain.train()
+    measured = make_trainer(max_steps=3)
+    measured.add_callback(HeldOutAccuracy(measured, load_arithmetic("validation", 5, num_terms=3), every_steps=1))
+    measured.train()
+    for name, value in plain.model.state_dict().items():
+        assert torch.equal(value, measured.model.state_dict()[name]), name

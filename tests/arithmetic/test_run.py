@@ -3,7 +3,7 @@ from toys import TOY_SETTINGS, content_reward
 from stapo_trl import STAPOConfig
 from stapo_trl.arithmetic import run
 from stapo_trl.arithmetic.heldout import HeldOutAccuracy
-from stapo_trl.arithmetic.run import build_trainer, measure
+from stapo_trl.arithmetic.run import ProgressBar, build_trainer, measure
 from stapo_trl.arithmetic.warm_start import WarmStart
 
 
@@ -31,3 +31,8 @@ def test_training_validation_and_test_problems_are_of_their_splits(saved, tmp_pa
         assert all(prompt.count("+") + prompt.count("-") == 2 for prompt in problems["prompt"])
     # Greedy, then four samples at temperature 1; without a length, that of the training
     assert [call[1:] for call in measured] == [(32, 1, 0.0), (32, 4, 1.0), (12, 1, 0.0), (12, 4, 1.0)]
+
+
+def test_the_bar_is_quiet_where_the_output_is_no_terminal(make_trainer, capfd):
+    make_trainer(callbacks=[ProgressBar("STAPO", {"reward": "reward"})]).train()
+    assert "STAPO" not in capfd.readouterr().err

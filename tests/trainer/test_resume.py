@@ -3,12 +3,14 @@
 import errno
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from accelerate.utils import reduce
 from peft import LoraConfig
 from toys import read_records, weights
 from transformers import TrainerCallback, TrainerState
@@ -17,7 +19,7 @@ from trl import GRPOConfig, GRPOTrainer
 from stapo_trl.arithmetic.problems import load_arithmetic
 from stapo_trl.observe.files import MetricsFile
 from stapo_trl.observe.token_log import read_token_log
-from stapo_trl.trainer.resume import last_complete_checkpoint
+from stapo_trl.trainer.resume import StopOnInterrupt, last_complete_checkpoint
 
 
 RUNS = {
@@ -328,3 +330,64 @@ def test_a_recipe_killed_again_and_again_ends_as_one_that_was_left_alone(tmp_pat
     process = subprocess.run(command, capture_output=True, text=True, timeout=280, env={**os.environ, "CI": "1"})
     assert process.returncode == 0, process.stdout[-3000:] + process.stderr[-6000:]
     assert "the same weights, metrics and token log" in process.stdout
+
+
+class InterruptAt(TrainerCallback):
+    """Sends this process a signal in the middle of a step, as Ctrl-C or a scheduler does."""
+
+    def __init__(self, step, number):
+        self.step, self.number = step, number
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        if state.global_step == self.step:
+            os.kill(os.getpid(), self.number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_the_step_saves_and_a_resumed_run_is_exact(make_trainer, tmp_path, number):
+    settings = {"max_steps": 4, "save_strategy": "steps", "save_steps": 100}
+    whole = make_trainer(**settings)
+    whole.train()
+
+    stop, handler = StopOnInterrupt(), signal.getsignal(number)
+    stopped = make_trainer(**settings, callbacks=[stop, InterruptAt(1, number)])
+    stopped.train()
+    assert stop.stopped and stopped.state.global_step == 2
+    assert signal.getsignal(number) is handler
+
+    resumed = make_trainer(**settings)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-2"))
+    for name, value in whole.model.state_dict().items():
+        assert torch.equal(value, resumed.model.state_dict()[name]), name
+
+
+def test_a_signal_that_comes_while_the_processes_ask_each_other_is_not_lost(make_trainer, monkeypatch):
+    stop, asked = StopOnInterrupt(), []
+
+    def ask(flag):
+        asked.append(flag.item())
+        answer = reduce(flag)
+        if len(asked) == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return answer
+
+    monkeypatch.setattr("stapo_trl.trainer.resume.reduce", ask)
+    trainer = make_trainer(callbacks=[stop], max_steps=4)
+    trainer.train()
+    assert stop.stopped and asked == [0.0, 1.0] and trainer.state.global_step == 2
+
+
+def test_a_tracker_that_raises_stops_the_run_with_where_to_go_on(make_trainer):
+    class Tracker(TrainerCallback):
+        def on_log(self, args, state, control, **kwargs):
+            if state.global_step == 2:
+                raise ConnectionError("the tracker is gone")
+
+    trainer = make_trainer(callbacks=[Tracker()], save_strategy="steps", save_steps=1)
+    with pytest.raises(ConnectionError) as caught:
+        trainer.train()
+    (note,) = caught.value.__notes__
+    assert (
+        note.startswith("Training stopped after step 2; resume_from_checkpoint=True goes on from")
+        and "checkpoint-1" in note
+    )

@@ -8,6 +8,7 @@ import pytest
 from made_up_runs import write_run, write_tokens
 from matplotlib.figure import Figure
 
+from stapo_trl.observe.files import MetricsFile
 from stapo_trl.observe.report.curves import PANELS, draw_curves, draw_panel, draw_run, smooth
 from stapo_trl.observe.report.load import load_runs
 from stapo_trl.observe.report.scatter import LOWEST_PROB, draw_gradient_norms, draw_scatter, sample_tokens
@@ -127,3 +128,12 @@ def test_no_token_vanishes_from_a_word_cloud():
         assert box.width > 0 and box.x0 >= -1 and box.x1 <= axes.get_xlim()[1] + 1 and box.y0 >= -1
     (axes,) = draw_cloud({}, SILENCED, "title").axes
     assert axes.texts[0].get_text() == "No such token in the log."
+
+
+def test_the_picture_of_a_run_is_drawn_and_an_empty_one_has_none(make_trainer, tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="Nothing to report"):
+        draw_run(tmp_path / "empty")
+    make_trainer(callbacks=[MetricsFile()]).train()
+    picture = draw_run(tmp_path / "run")
+    assert picture.read_bytes().startswith(b"\x89PNG") and picture.stat().st_size > 10_000
