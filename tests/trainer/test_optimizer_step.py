@@ -294,26 +294,47 @@ def test_a_second_and_third_run_are_scored_by_their_own_policy(make_trainer):
         assert torch.equal(torch.cat(step.edit.keep_masks), expected)
 
 
-@pytest.mark.parametrize("event", ["on_step_begin", "on_substep_end", "on_pre_optimizer_step", "on_step_end"])
-def test_evaluation_at_any_moment_of_a_step_is_harmless(make_trainer, event):
-    class Evaluates(TrainerCallback):
-        pass
+# Inside of an evaluation there is no other one
+EVENTS = {name for name in dir(TrainerCallback) if name.startswith("on_")} - {
+    "on_init_end",
+    "on_evaluate",
+    "on_predict",
+    "on_prediction_step",
+    "on_push_begin",
+}
 
-    def evaluate(self, args, state, control, **kwargs):
-        trainer.evaluate()
 
-    setattr(Evaluates, event, evaluate)
-    trainer = make_trainer(
-        **SHAPES["accumulation"],
-        eval_dataset=load_arithmetic("validation", 2, num_terms=3),
-        per_device_eval_batch_size=8,
-        callbacks=[Evaluates()],
-    )
-    steps = record_steps(trainer)
-    trainer.train()
-    trained = [step for step in steps if len(step[0]) == 4]
-    assert len(trained) == 2 < len(steps)
-    assert all(len(step.record.seen) == 4 for _, _, step in trained) and largest_difference(trained) < 1e-4
+def test_evaluation_at_any_moment_of_a_run_is_harmless(make_trainer):
+    failures = []
+    for event in sorted(EVENTS):
+
+        class Evaluates(TrainerCallback):
+            is_evaluating, count = False, 0
+
+            def evaluate(self, args, state, control, **kwargs):
+                if not self.is_evaluating:  # an evaluation logs too
+                    self.is_evaluating, self.count = True, self.count + 1
+                    self.trainer.evaluate()
+                    self.is_evaluating = False
+
+        setattr(Evaluates, event, Evaluates.evaluate)
+        callback = Evaluates()
+        trainer = make_trainer(
+            **SHAPES["accumulation"],
+            eval_dataset=load_arithmetic("validation", 2, num_terms=3),
+            per_device_eval_batch_size=8,
+            save_strategy="steps",
+            save_steps=1,
+            callbacks=[callback],
+        )
+        callback.trainer = trainer
+        steps = record_steps(trainer)
+        trainer.train()
+        trained = [step for step in steps if len(step[0]) == 4]
+        complete = all(len(step.record.seen) == 4 for _, _, step in trained)
+        if callback.count == 0 or len(trained) != 2 or not complete or largest_difference(trained) > 1e-4:
+            failures.append((event, callback.count, len(trained), complete))
+    assert not failures
 
 
 # ---- Who asks for what forward ----------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
+from peft import LoraConfig  # noqa: E402
 from toys import TOY_PROB_THRESHOLD, TOY_SETTINGS, content_reward, find_silenced, record_steps, weights  # noqa: E402
 from trl import GRPOConfig, GRPOTrainer  # noqa: E402
 
@@ -184,12 +185,19 @@ def check_nonfinite(rank):
 
 
 def check_off(rank):
-    for settings in ({}, {"gradient_accumulation_steps": 2, "steps_per_generation": 4, "num_iterations": 2}):
-        stapo = make_trainer(s2t_prob_threshold=0.0, **settings)
-        stapo.train()
+    """Off, or with a threshold that silences nothing, it is GRPO; also with an adapter that draws random numbers."""
+    accumulation = {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 2}
+    several = {"gradient_accumulation_steps": 2, "steps_per_generation": 4, "num_iterations": 2}
+    adapter = {"peft_config": LoraConfig(target_modules=["q_proj", "v_proj"], lora_dropout=0.5)}
+    for settings in ({}, several, accumulation | adapter):
         grpo = make_trainer(GRPOTrainer, **settings)
         grpo.train()
-        torch.testing.assert_close(weights(stapo), weights(grpo), rtol=0, atol=0)
+        expected = weights(grpo), torch.get_rng_state()
+        for own in ({"s2t_prob_threshold": 0.0}, {"s2t_entropy_quantile": 0.0}):
+            stapo = make_trainer(**own, **settings)
+            stapo.train()
+            torch.testing.assert_close(weights(stapo), expected[0], rtol=0, atol=0)
+            assert torch.equal(torch.get_rng_state(), expected[1]), (own, settings)
 
 
 def check_stop(rank):
