@@ -87,6 +87,7 @@ class TokenRuleTrainer(FiniteStepTrainer):
         self.silenced_token_ids = Counter()
         self._step_inputs = iter(())  # of the current optimizer step: prepared when its first micro-batch is asked for
         self._forward = None  # the pass that the loss is about to ask for
+        self._draws = False  # whether the policy's passes were seen to draw random numbers
         self._old_scores = None  # log-probs and entropies of each pass of the policy, while completions are generated
         super().__init__(model, reward_funcs, args, train_dataset, *more, **kwargs)
         check_output_dir(self.args)
@@ -230,30 +231,29 @@ class TokenRuleTrainer(FiniteStepTrainer):
     def _score_step(self, inputs: list[dict[str, Any]]) -> tuple[list[tuple], list]:
         """
         Log-probs and entropies (B, T) of each micro-batch under the current policy, and the state of the generators from
-        which its loss will see the same dropout; `None` for a policy that draws no random numbers.
+        which its loss will see the same dropout; `None` for a policy that draws no random numbers. Collective.
 
         Whether a policy draws, only a pass can tell: adapters do it in many ways.
         """
-        device, scores, rng_states, draws = self.accelerator.device, [], [], None
+        device = self.accelerator.device
+        before = get_rng_state(device)
         with disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
-            for batch in inputs:
-                state = None
-                if "old_entropies" in batch:  # scored when it was generated, by this policy
-                    scores.append((batch["old_per_token_logps"], batch["old_entropies"]))
-                else:
-                    state = get_rng_state(device)
-                    if not draws:
-                        scores.append(self._score_rows(batch))
-                    if draws is None and (draws := self._has_drawn(state)):
-                        set_rng_state(state, device)
-                        scores.pop()
-                    if draws:  # all rows as in the loss, so that it draws the same numbers
-                        scores.append(self._score(self.model, batch).answer[:2])
-                rng_states.append(state if draws else None)
+            if not self._draws:
+                scores = [self._score_rows(batch) for batch in inputs]
+                self._draws = self._has_drawn(before)
+                if not self._draws:
+                    return scores, [None] * len(inputs)
+                set_rng_state(before, device)
+            scores, rng_states = [], []
+            for batch in inputs:  # all rows, as in the loss, so that it draws the same numbers
+                rng_states.append(get_rng_state(device))
+                scores.append(self._score(self.model, batch).answer[:2])
         return scores, rng_states
 
     def _score_rows(self, inputs: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
         """Scores (B, T) of the responses that the rule looks at; zero, which no rule is handed, in the others."""
+        if "old_entropies" in inputs:  # scored when it was generated, by this policy
+            return inputs["old_per_token_logps"], inputs["old_entropies"]
         if not self.token_rule.positive_only or _images(inputs):
             return self._score(self.model, inputs).answer[:2]
         advantages = spread_advantages(inputs)

@@ -1,5 +1,6 @@
 """One edit for all micro-batches of an optimizer step, at the price of few forward passes."""
 
+import copy
 import functools
 from collections import Counter
 from dataclasses import dataclass
@@ -230,12 +231,34 @@ def test_dropout_is_scored_with_the_masks_that_the_loss_sees(make_trainer):
     steps, forwards = record_steps(trainer), record_forwards(trainer)
     trainer.train()
     assert len(steps) == 2 and largest_difference(steps, only_positive=False) == 0.0
-    # One pass over the positive rows of a step shows that the policy draws
+    # The passes over the positive rows of the first step show that the policy draws
     assert [rows for grad, rows in forwards if grad] == [2] * 8
-    assert [rows for grad, rows in forwards if not grad].count(2) >= 8
+    assert [rows for grad, rows in forwards if not grad][-8:] == [2] * 8
     # It is the loss's dropout: two scores of one micro-batch differ otherwise
     first, second = (score(trainer, steps[0][0][0])[0] for _ in range(2))
     assert (first != second).any()
+
+
+def test_dropout_is_found_where_the_first_micro_batch_has_nothing_to_score(make_trainer):
+    peft_config = LoraConfig(target_modules=["q_proj", "v_proj", "o_proj"], lora_dropout=0.5, init_lora_weights=False)
+    results = []
+    for classes in ((STAPOTrainer, STAPOConfig), (GRPOTrainer, GRPOConfig)):
+        own = {"s2t_entropy_quantile": 0.0} if classes[0] is STAPOTrainer else {}
+        trainer = make_trainer(*classes, **SHAPES["accumulation"], peft_config=copy.deepcopy(peft_config), **own)
+        prepare = GRPOTrainer._prepare_inputs
+
+        def without_positives(batch, trainer=trainer, prepare=prepare):
+            inputs = prepare(trainer, batch)
+            first = trainer._step % 4 == 0
+            return inputs | {"advantages": -inputs["advantages"].abs() if first else inputs["advantages"].abs()}
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(GRPOTrainer, "_prepare_inputs", lambda self, batch, own=without_positives: own(batch))
+            steps = record_steps(trainer) if classes[0] is STAPOTrainer else []
+            trainer.train()
+        assert largest_difference(steps, only_positive=False) == 0.0
+        results.append((weights(trainer), torch.get_rng_state()))
+    torch.testing.assert_close(results[0], results[1], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("use_reentrant", [False, True])
