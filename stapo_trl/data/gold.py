@@ -6,7 +6,7 @@ import re
 from decimal import Decimal
 from numbers import Real
 
-from ..rewards.answer import gold_answer
+from ..rewards.verifier.answer import gold_answer
 
 
 QUOTED = r"""(?:'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+")"""

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ..rewards import grade
-from ..rewards.answer import gold_answer
 from ..rewards.math_accuracy import question_text
+from ..rewards.verifier.answer import gold_answer
 from .samples import Problem, Sample
 
 

@@ -2,8 +2,8 @@
 
 import re
 
-from .answer import final_answer
 from .completion import completion_text
+from .verifier.answer import final_answer
 
 
 # TRL's think_format_reward pays for "<think></think>a"; here both parts have to say something.

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from .answer import visible_part
+from .verifier.answer import strip_thinking
 
 
 TEMPLATE = """You grade the final answer of one response to one question. The standard answer is right; do not solve the \
@@ -110,7 +110,7 @@ class LLMJudge:
         """
         prompts = []
         for question, gold, response in zip(questions, golds, responses, strict=True):
-            shown = (visible_part(response) or "")[-self.max_characters :]
+            shown = (strip_thinking(response) or "")[-self.max_characters :]
             prompts.append(TEMPLATE.format(question=question, gold=gold, response=shown))
         replies = self._vllm(prompts) if self.backend == "vllm" else self._transformers(prompts)
         return [read_letter(reply) for reply in replies]

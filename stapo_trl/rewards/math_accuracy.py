@@ -5,8 +5,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Literal
 
-from .answer import gold_answer, last_box, visible_part
 from .completion import completion_text
+from .verifier.answer import gold_answer, last_box, strip_thinking
 from .verifier.verdict import Verdict, Verifier, shares
 
 
@@ -134,7 +134,7 @@ class MathAccuracyReward:
         rejected = [
             index
             for index, verdict in enumerate(verdicts)
-            if verdict.kind not in ("correct", "unparseable_gold") and (visible_part(texts[index]) or "").strip()
+            if verdict.kind not in ("correct", "unparseable_gold") and (strip_thinking(texts[index]) or "").strip()
         ]
         if not rejected:
             return set()

@@ -4,8 +4,8 @@ import json
 import re
 from functools import cache
 
-from .answer import final_answer
 from .completion import completion_text
+from .verifier.answer import final_answer
 from .verifier.workers.pool import WorkerPool
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from ..answer import final_answer, gold_answer
 from ..completion import completion_text
+from .answer import final_answer, gold_answer
 from .comparison import Comparison, canonical
 from .exact import MAX_DEPTH, TooLarge, refuse_giants
 from .workers.pool import WorkerPool

@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from stapo_trl.rewards.answer import final_answer, gold_answer, last_box
+from stapo_trl.rewards.verifier.answer import final_answer, gold_answer, last_box
 
 
 TABLE = [
