@@ -19,13 +19,13 @@ def completion_text(completion: str | list[dict]) -> str:
     if isinstance(text, Iterable) and not isinstance(text, str | bytes | Mapping):
         messages = list(text)
         if not all(isinstance(message, Mapping) for message in messages):
-            raise ValueError(f"A chat is a list of messages, each a dict with role and content, got {_shorten(text)}.")
+            raise ValueError(f"A chat is a list of messages, each a dict with role and content, got {shorten(text)}.")
         spoken = [message for message in messages if (message.get("role") or "assistant") == "assistant"]
         text = spoken[-1].get("content") if spoken else None
         if isinstance(text, list):
             text = "".join(map(_part_text, text))
     if not isinstance(text, str | None):
-        raise ValueError(f"A completion is text or a list of messages with text in them, got {_shorten(completion)}.")
+        raise ValueError(f"A completion is text or a list of messages with text in them, got {shorten(completion)}.")
     return text or ""
 
 
@@ -41,6 +41,7 @@ def _part_text(part: object) -> str:
     return "" if part is None else str(part)
 
 
-def _shorten(value: object) -> str:
+def shorten(value: object) -> str:
+    """The `repr` of a value for a message, 60 characters at most."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -173,8 +173,8 @@ def test_text_that_would_become_a_number_is_refused_in_parquet(repo, streaming):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("rows.jsonl.gz", b"plain", "is no whole gzip file"),
-        ("rows.jsonl.gz", gzip.compress(b'{"a": 1}\n' * 99, mtime=0)[:-9], "is no whole gzip file"),
+        ("rows.jsonl.gz", b"plain", "is no complete gzip file"),
+        ("rows.jsonl.gz", gzip.compress(b'{"a": 1}\n' * 99, mtime=0)[:-9], "is no complete gzip file"),
         ("rows.csv.gz", b"plain", "cannot be read as csv"),
         ("rows.csv", b"question,answer\n1?,2,3\n", "first row has more cells than there are columns"),
         ("rows.csv", b"question,answer\n1?,2\n1?,2,3\n", "cannot be read as csv: .*Expected 2 fields in line 3"),
