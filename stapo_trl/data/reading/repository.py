@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from zipfile import BadZipFile
 
+import datasets
 import fsspec
 import pyarrow.parquet as pq
 import yaml
@@ -21,6 +22,7 @@ from datasets import (
     load_dataset_builder,
 )
 from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
+from datasets.fingerprint import Hasher
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
@@ -85,7 +87,17 @@ def _load(repo_id: str, config: str | None, revision: str | None, streaming: boo
         _check_types(builder, streaming)
     if builder.name == "csv" and not builder.config.names:
         options, *_ = [keep_text(file, builder.config.sep) for file in _fetch(builder, streaming)]
+    if Path(repo_id).is_dir():
+        options["cache_dir"] = _cache_of(Path(repo_id), builder)
     return load_dataset(repo_id, name=config, revision=revision, streaming=streaming, **options)
+
+
+def _cache_of(folder: Path, builder: DatasetBuilder) -> str:
+    """A cache for a folder as it is now: the usual one knows its name only, and would bring back what it once held."""
+    names = [folder / "README.md", *(name for part in builder.config.data_files.values() for name in part)]
+    files = [file.resolve() for file in map(Path, names) if file.exists()]
+    stamp = [(str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files]
+    return str(Path(datasets.config.HF_DATASETS_CACHE, "folders", Hasher.hash(stamp)))
 
 
 def _find_snapshot(repo_id: str, revision: str | None) -> str | None:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 import zipfile
 from types import SimpleNamespace
 
@@ -61,6 +62,13 @@ def test_a_changed_file_is_read_again(tmp_path):
     for answer in ("1", "27"):
         file.write_text(f'{{"question": "1?", "answer": {answer}}}\n')
         assert value_at(open_rows("", file)[0], ("(row)", "answer")) == int(answer)
+
+
+def test_a_changed_folder_and_another_of_its_name_are_read_again(write_repository):
+    for name, answer in (("one/math", "1"), ("one/math", "27"), ("two/math", "3")):
+        shutil.rmtree(name, ignore_errors=True)
+        write_repository(name, {"train": [{"question": "1?", "answer": answer}]})
+        assert open_rows("", path=name)["answer"][:] == [answer]
 
 
 def test_missing_empty_and_unknown_files_are_refused(tmp_path):

@@ -60,7 +60,6 @@ def test_published_shapes_load_under_their_names(write_repository, tmp_path, mon
         rows = [row] if "raw_problem" not in str(row) else [row] * 32
         write_repository(f"{number}/{repo_id}", {config: {split: rows}}, kind)
         monkeypatch.chdir(tmp_path / str(number))
-        monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / str(number) / "cache")
         caplog.clear()
         problems = load_benchmark(name, repo_id=repo_id, prompt_format="plain")
         assert problems["prompt"][:] == ["p?\n" + BOXED_INSTRUCTION], (repo_id, row)
