@@ -44,26 +44,10 @@ class Columns:
 
 def find_columns(features: Mapping, row: Mapping, mapping: Mapping[str, str] | None = None) -> Columns:
     """
-    The columns that hold problem and gold.
+    The columns that hold problem and gold, by the `features` of a data set (empty if unknown) and one of its rows.
 
-    Args:
-        features (`Mapping`):
-            `features` of the data set, empty if they are unknown.
-        row (`Mapping`):
-            A row, for what the features do not tell.
-        mapping (`Mapping[str, str]`, *optional*):
-            The user's names for `"problem"` and `"solution"`; dots lead into nested columns.
-
-    Raises:
-        `ValueError`: naming the columns seen and wanted.
-
-    Example:
-
-    ```python
-    >>> row = {"prompt": [{"role": "user", "content": "1+1?"}], "reward_model": {"ground_truth": "2"}}
-    >>> find_columns({}, row)
-    Columns(problem=('prompt',), gold=('reward_model', 'ground_truth'), worked=None)
-    ```
+    `mapping` has the user's names for `"problem"` and `"solution"`, where dots lead into nested columns. Raises
+    `ValueError` naming the columns seen and wanted.
     """
     paths = _paths(features, row)
     mapping = dict(mapping or {})

@@ -93,7 +93,7 @@ def _load(repo_id: str, config: str | None, revision: str | None, streaming: boo
 
 
 def _cache_of(folder: Path, builder: DatasetBuilder) -> str:
-    """A cache for a folder as it is now: the usual one knows its name only, and would bring back what it once held."""
+    """A cache for a folder as it is now; the usual one knows only its name, and would return what it held before."""
     names = [folder / "README.md", *(name for part in builder.config.data_files.values() for name in part)]
     files = [file.resolve() for file in map(Path, names) if file.exists()]
     stamp = [(str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files]

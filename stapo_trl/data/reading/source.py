@@ -34,21 +34,10 @@ def open_rows(
     """
     The rows of a data set as they are stored. Text in CSV and JSON files stays text: 025 does not become 25.
 
-    Args:
-        repo_id (`str`):
-            Repository on the hub, used if there is no `path`.
-        path (`str` or `Path`, *optional*):
-            A parquet, JSON, JSONL, CSV, TSV or Arrow file, or a folder in the shape of a repository or of `save_to_disk`.
-        config (`str`, *optional*):
-            Configuration. By default the repository's default, or all of them if it has none.
-        revision (`str`, *optional*):
-            Branch, tag or commit on the hub.
-        split (`str`, *optional*):
-            Split. By default the only one, or else `default_split`.
-        default_split (`str`, defaults to `"train"`):
-            The split to take of several.
-        streaming (`bool`, defaults to `False`):
-            Whether to read rows while they are iterated over. JSON on the hub is downloaded first.
+    A `path` is read instead of the repository `repo_id` on the hub: a parquet, JSON, JSONL, CSV, TSV or Arrow file, or a
+    folder in the shape of a repository or of `save_to_disk`. Without `config`, the default configuration is read, or all
+    of them if there is no default; without `split`, the only one or else `default_split`. A stream of JSON on the hub is
+    downloaded first.
 
     Raises:
         `FileNotFoundError`: if the path does not exist, or the repository is gone or out of reach.

@@ -25,7 +25,7 @@ CALLS = {
 ENVIRONMENT = re.compile(
     r"\\(begin|end)\{(?:aligned|align\*?|gathered|gather\*?|split|cases|equation\*?|eqnarray\*?)\}"
 )
-# The condition in a row of cases; `x &= 1` is none
+# The condition in a row of cases; `x &= 1` is no case
 CASE = re.compile(
     r"\s*,?\s*&(?!\s*(?:=|<|>|\\[lgn]e(?![A-Za-z])))\s*,?\s*(?:\\text\s*\{,?\s*(?:if|for|when|where|on)?\s*\})?"
 )
