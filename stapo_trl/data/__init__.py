@@ -35,8 +35,8 @@ def find_loader(name: str) -> Callable | None:
             A short name of `NAMES`, or the path of a file.
 
     Returns:
-        `Callable`, which takes `config`, `split`, `columns`, `prompt_format`, `streaming` and `unusable`; `None` if the
-        name is neither.
+        `Callable`: takes `config`, `split`, `columns`, `prompt_format`, `streaming` and `unusable`; `None` for any other
+        name.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""The gold answer of a row as text, from all the ways in which data sets store it."""
+"""The gold answer of a row as text, in all the ways in which data sets store it."""
 
 import ast
 import math
@@ -6,31 +6,22 @@ import re
 from decimal import Decimal
 from numbers import Real
 
-from ..rewards.answer import gold_answer
+from ..rewards.completion import shorten
+from ..rewards.verifier.answer import gold_answer
 
 
 QUOTED = r"""(?:'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+")"""
 LIST_OF_TEXTS = re.compile(rf"\[\s*{QUOTED}(?:\s*,\s*{QUOTED})*+\s*\]")  # "['70']"
 THOUSANDS = re.compile(r"(?<![\d,])(\d{1,3}(?:,\d{3})+)(?![\d,])")
-EXACT = 2**53  # from here on a float may stand for its neighbour
+EXACT = 2**53  # from here on, a float may stand for its neighbour
 
 
 def gold_text(value: object) -> str:
     r"""
-    The answer in a gold column.
+    The answer in a gold column, without dollars around it; `ValueError` with the reason if nothing can be graded against it.
 
-    Worked solutions are reduced to their last box, or to what stands behind their last `####` (without thousands
-    commas). Several answers in a list are all wanted: they are joined with commas. Leading zeros stay.
-
-    Args:
-        value (`object`):
-            What the column holds: text, a number, or a list of them.
-
-    Returns:
-        `str`: the answer, without the dollars around it.
-
-    Raises:
-        `ValueError`: saying why nothing can be graded against this value.
+    Worked solutions are reduced to their last box, or to what follows their last `####` (without thousands commas).
+    Several answers in a list are all wanted: they are joined with commas. Leading zeros stay.
 
     Example:
 
@@ -50,7 +41,7 @@ def gold_text(value: object) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(gold_text, value))
     if isinstance(value, bool) or not isinstance(value, str | Real | Decimal):
-        raise ValueError(f"the gold answer is neither text nor a number: {_shorten(value)}")
+        raise ValueError(f"the gold answer is neither text nor a number: {shorten(value)}")
     if isinstance(value, float):
         if math.isnan(value):
             raise ValueError("there is no gold answer")
@@ -60,14 +51,9 @@ def gold_text(value: object) -> str:
     text = str(value)
     answer = (gold_answer(text) or "").strip()
     if not answer:
-        raise ValueError(f"no answer can be read from the gold {_shorten(value)}")
+        raise ValueError(f"no answer can be read from the gold {shorten(value)}")
     if "####" in text and "box" not in text:
         answer = THOUSANDS.sub(lambda number: number[1].replace(",", ""), answer)
     if answer.count("$") == 2 and answer[0] == answer[-1] == "$":
         answer = answer[1:-1].strip()
     return answer
-
-
-def _shorten(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

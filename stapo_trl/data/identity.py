@@ -1,4 +1,4 @@
-"""When two problems are the same: by their text, whatever the copy did to its typography and white space."""
+"""When two problems are the same: by their text, whatever a copy did to its typography and white space."""
 
 import hashlib
 import re
@@ -13,14 +13,9 @@ BESIDE_SYMBOL = re.compile(r"(?<!\w) | (?!\w)", re.ASCII)
 
 def normalise(problem: str) -> str:
     r"""
-    What the copies of a problem share. Typography, compatibility characters and white space do not count.
+    What all copies of a problem share: a key without typography, compatibility characters and white space.
 
-    Args:
-        problem (`str`):
-            Text of a problem.
-
-    Returns:
-        `str`: a key, not a readable text. Case counts, and so does a space between two words or numbers.
+    Case counts, and so does a space between two words or numbers.
 
     Example:
 
@@ -38,21 +33,5 @@ def normalise(problem: str) -> str:
 
 
 def fingerprint(problem: str) -> str:
-    """
-    The name of a problem in every data set that has it, with or without a known instruction around it.
-
-    Args:
-        problem (`str`):
-            Text of a problem.
-
-    Returns:
-        `str`: 16 hexadecimal digits.
-
-    Example:
-
-    ```python
-    >>> fingerprint("Find $x$.") == fingerprint("Find  $x$.\\nPlease reason step by step, and put your final answer within \\\\boxed{}.")
-    True
-    ```
-    """
+    """16 hexadecimal digits that name a problem in every data set, with or without a known instruction around it."""
     return hashlib.blake2b(normalise(bare_problem(problem)).encode(), digest_size=8).hexdigest()

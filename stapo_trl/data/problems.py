@@ -1,4 +1,4 @@
-"""From the rows of any data set to `prompt`, `solution`, `problem_id` and `source`: one schema, checked on the way."""
+"""Brings the rows of any data set into one schema: `prompt`, `solution`, `problem_id` and `source`."""
 
 import logging
 from collections.abc import Hashable, Iterator, Mapping
@@ -17,7 +17,7 @@ from .reading.rows import Row, read_row
 
 
 logger = logging.getLogger(__name__)
-SHOWN = 5  # rows named in a message
+MAX_NAMED = 5  # rows in a message
 MESSAGES = List({"role": Value("string"), "content": Value("string")})
 
 
@@ -30,32 +30,31 @@ def load_problems(
     unusable: Literal["raise", "drop"] = "raise",
 ) -> Dataset | IterableDataset:
     """
-    Bring rows of any known shape into the one schema: distinct problems whose golds grade as right against themselves.
+    Bring rows of any known shape into one schema: distinct problems whose golds are graded as equal to themselves.
 
     Args:
         rows (`Dataset` or `IterableDataset`):
-            A problem and a gold answer each, under any of the usual names. A stream is converted row by row while it
-            is read; its copies of a problem stay, and its golds are read but not graded.
+            A problem and a gold answer each, under any of the usual names. A stream is converted while it is read: copies
+            of a problem stay, and golds are read but not graded.
         source (`str`):
             Name of the data set.
         columns (`Mapping[str, str]`, *optional*):
-            Where `"problem"` and `"solution"` are if the usual names do not tell, such as
+            The columns of `"problem"` and `"solution"` if they have unusual names, such as
             `{"problem": "extra_info.text"}`.
         prompt_format (`str`, defaults to `"chat"`):
             `"chat"` or `"plain"`; see [`format_prompt`].
         instruction (`str`, *optional*, defaults to `BOXED_INSTRUCTION`):
-            Takes the place of known instructions around the problem. `None` leaves the text as it is.
+            Replaces known instructions around the problem. `None` leaves the text as it is.
         unusable (`str`, defaults to `"raise"`):
             `"raise"` refuses rows without a problem or a usable gold, and problems whose copies have different golds;
-            `"drop"` leaves them out.
+            `"drop"` drops them.
 
     Returns:
-        `Dataset` or `IterableDataset`: columns `prompt`, `solution` (text), `problem_id` (the same for the same
-        problem in every copy) and `source`, in the order of the rows. What was left out is logged, and stands in
-        `info.description`.
+        `Dataset` or `IterableDataset`: columns `prompt`, `solution` (text), `problem_id` (the same for the same problem in
+        every copy) and `source`, in the order of the rows. What was dropped is logged, and written in `info.description`.
 
     Raises:
-        `ValueError`: for unknown columns, and for unusable rows, by their numbers.
+        `ValueError`: for unknown columns, and for unusable rows, naming their numbers.
 
     Example:
 
@@ -81,13 +80,13 @@ def load_problems(
     top = found.gold[0]
     gold = (rows.features or {}).get(top)
     if (exact := _short_floats_as_text(gold)) != gold:
-        rows = rows.cast_column(top, exact)  # else 0.1 comes out as 0.10000000149011612
+        rows = rows.cast_column(top, exact)  # or 0.1 becomes 0.10000000149011612
     settings = {
         "source": source,
         "columns": found,
         "prompt_format": prompt_format,
         "instruction": instruction,
-        "refuses": unusable == "raise",
+        "refuse": unusable == "raise",
     }
     features = Features(
         prompt=MESSAGES if prompt_format == "chat" else Value("string"),
@@ -100,14 +99,14 @@ def load_problems(
             _write,
             with_indices=True,
             batched=True,
-            batch_size=1,  # no row is read before it is wanted
+            batch_size=1,  # so that no row is read before it is needed
             remove_columns=list(rows.features or first),
             features=features,
             fn_kwargs=settings,
         )
     survey = survey_rows(rows, found)
     if unusable == "raise" and survey.flaws:
-        raise ValueError(f"{source}: {survey}. Mend these rows, or leave them out with unusable='drop'.")
+        raise ValueError(f"{source}: {survey}. Fix these rows, or drop them with unusable='drop'.")
     logger.log(logging.WARNING if survey.flaws else logging.INFO, "%s: %s.", source, survey)
     if not survey.kept:
         raise ValueError(f"{source} has no usable row: {survey}.")
@@ -119,7 +118,7 @@ def load_problems(
         remove_columns=found.tops,
         features=features,
         fn_kwargs=settings,
-        load_from_cache_file=False,  # what another version read from the same golds is not used
+        load_from_cache_file=False,  # another version may have read the same golds differently
         desc=f"Writing {source}",
     )
     problems.info.description = f"{source}: {survey}"
@@ -127,7 +126,7 @@ def load_problems(
 
 
 def _short_floats_as_text(feature: object) -> object:
-    """The type of a column, with text in place of 32-bit floats, whose decimal digits Python does not show."""
+    """The type of a column with text for 32-bit floats, whose decimal digits Python does not show."""
     if isinstance(feature, Value) and feature.dtype == "float32":
         return Value("string")
     if isinstance(feature, Mapping):
@@ -137,17 +136,7 @@ def _short_floats_as_text(feature: object) -> object:
 
 @dataclass
 class Survey:
-    """
-    What the rows of a data set hold.
-
-    Args:
-        rows (`int`):
-            Number of rows.
-        kept (`list[int]`):
-            Numbers of the rows to use, in order: the first copy of every usable problem.
-        flaws (`dict[int, str]`):
-            Numbers of the unusable rows, and why they are.
-    """
+    """The rows of a data set: their count, the numbers of those to use, and the flaws of the unusable ones by number."""
 
     rows: int
     kept: list[int] = field(default_factory=list)
@@ -159,28 +148,17 @@ class Survey:
         if copies:
             parts.append(f"{copies:,} {'copy of another' if copies == 1 else 'copies of others'}")
         if self.flaws:
-            named = [f"row {row}: {flaw}" for row, flaw in sorted(self.flaws.items())[:SHOWN]]
-            more = "; ..." if len(self.flaws) > SHOWN else ""
+            named = [f"row {row}: {flaw}" for row, flaw in sorted(self.flaws.items())[:MAX_NAMED]]
+            more = "; ..." if len(self.flaws) > MAX_NAMED else ""
             parts.append(f"{len(self.flaws):,} unusable ({'; '.join(named)}{more})")
         return ", ".join([*parts, f"{len(self.kept):,} problem{'s' * (len(self.kept) != 1)}"])
 
 
 def survey_rows(rows: Dataset, columns: Columns) -> Survey:
-    """
-    Find copies and unusable rows, without holding the texts.
-
-    Args:
-        rows (`Dataset`):
-            Rows of any known shape.
-        columns ([`Columns`]):
-            Where problem and gold are.
-
-    Returns:
-        [`Survey`]
-    """
+    """Find copies and unusable rows, without keeping their texts."""
     survey = Survey(len(rows))
     rows = rows.select_columns(columns.tops)
-    # Exact copies first, by 64 bits a row: DAPO's file has a hundred of each, and normalising takes longer
+    # Exact copies first, by hashes of 64 bits: DAPO's file has a hundred of each, and normalising them all takes longer
     hashes = np.empty(len(rows), dtype=np.int64)
     for number, values in enumerate(_iterate(rows, "Looking for copies")):
         hashes[number] = hash(tuple(map(_frozen, values)))
@@ -213,7 +191,7 @@ def survey_rows(rows: Dataset, columns: Columns) -> Survey:
 
 
 def _unequal(pairs: list[tuple[str, str]]) -> set[tuple[str, str]]:
-    """The pairs of answer and gold that the reward's verifier does not grade as correct."""
+    """The pairs of answer and gold that the verifier does not grade as correct."""
     verdicts = grade([f"\\boxed{{{answer}}}" for answer, _ in pairs], [gold for _, gold in pairs])
     return {pair for pair, verdict in zip(pairs, verdicts, strict=True) if not verdict.correct}
 
@@ -225,18 +203,16 @@ def _write(
     columns: Columns,
     prompt_format: PromptFormat,
     instruction: str | None,
-    refuses: bool,
+    refuse: bool,
 ) -> dict[str, list]:
-    """Rows in the schema; of a stream, the unusable ones are met here."""
+    """Rows in the schema. The unusable ones of a stream turn up here."""
     written = {"prompt": [], "solution": [], "problem_id": [], "source": []}
     for number, *values in zip(numbers, *batch.values(), strict=True):
         try:
             row = read_row(dict(zip(batch, values, strict=True)), columns)
         except ValueError as flaw:
-            if refuses:
-                raise ValueError(
-                    f"{source}: row {number}: {flaw}. Mend it, or leave it out with unusable='drop'."
-                ) from flaw
+            if refuse:
+                raise ValueError(f"{source}: row {number}: {flaw}. Fix it, or drop it with unusable='drop'.") from flaw
             continue
         written["prompt"].append(_prompt(row, prompt_format, instruction))
         written["solution"].append(row.solution)
@@ -258,7 +234,7 @@ def _frozen(value: object) -> Hashable:
 
 
 def _iterate(rows: Dataset, title: str) -> Iterator[tuple]:
-    """The values of each row, with a bar on a terminal."""
+    """The values of each row, with a progress bar on a terminal."""
     with tqdm(total=len(rows), desc=title, unit=" rows", disable=None) as bar:
         for batch in rows.iter(1000):
             values = list(zip(*batch.values(), strict=True))

@@ -1,4 +1,4 @@
-"""From a problem to a prompt: the instruction asks for the form of answer that the reward reads."""
+"""Writes the prompt for a problem; its instruction asks for the form of answer that the reward reads."""
 
 import json
 from collections.abc import Mapping
@@ -6,9 +6,9 @@ from typing import Literal
 
 
 PromptFormat = Literal["chat", "plain"]
-# The paper's; read by `math_accuracy_reward` and `boxed_format_reward`
+# The paper's, for `math_accuracy_reward` and `boxed_format_reward`
 BOXED_INSTRUCTION = r"Please reason step by step, and put your final answer within \boxed{}."
-# For `think_format_reward` beside them
+# For `think_format_reward` too
 THINK_INSTRUCTION = (
     r"Please reason step by step between <think> and </think>, then put your final answer within \boxed{}."
 )
@@ -41,15 +41,15 @@ def format_prompt(
         prompt_format (`str`, defaults to `"chat"`):
             `"chat"` for models with a chat template, `"plain"` for base models without one.
         instruction (`str`, *optional*, defaults to `BOXED_INSTRUCTION`):
-            Appended on a line of its own. [`think_format_reward`] needs `THINK_INSTRUCTION` or a like one.
+            Appended on a line of its own. [`think_format_reward`] needs `THINK_INSTRUCTION` or one like it.
         system (`str`, *optional*):
-            System message, in front of everything.
+            System message, before everything else.
 
     Returns:
         `list[dict]` of messages, or `str`.
 
     Raises:
-        `ValueError`: for another format.
+        `ValueError`: for an unknown format.
 
     Example:
 
@@ -69,13 +69,13 @@ def format_prompt(
 
 
 def check_format(prompt_format: str) -> None:
-    """Refuses a prompt format that there is not, before any data are read."""
+    """Raise a `ValueError` for an unknown prompt format, before any data are read."""
     if prompt_format not in PromptFormat.__args__:
         raise ValueError(f"`prompt_format` must be one of {list(PromptFormat.__args__)}, got {prompt_format!r}.")
 
 
 def check_prompt(prompt: object) -> None:
-    """Refuses, as a `ValueError`, what is neither text nor messages."""
+    """Raise a `ValueError` for a prompt that is neither text nor messages, or that UTF-8 cannot encode."""
     is_chat = isinstance(prompt, list) and prompt and all(isinstance(message, Mapping) for message in prompt)
     if is_chat:
         is_chat = all(isinstance(message.get("role"), str) and message.get("content") for message in prompt)
@@ -85,16 +85,7 @@ def check_prompt(prompt: object) -> None:
 
 
 def bare_problem(text: str) -> str:
-    """
-    A problem without the known instructions around it.
-
-    Example:
-
-    ```python
-    >>> bare_problem('Find $x$.\\n\\nRemember to put your answer on its own line after "Answer:".')
-    'Find $x$.'
-    ```
-    """
+    """A problem without the known instructions around it."""
     text = text.strip()
     for prefix in PREFIXES:
         text = text.removeprefix(prefix).lstrip()

@@ -10,8 +10,8 @@ from datasets import Dataset
 from tqdm.auto import tqdm
 
 from ..rewards import grade
-from ..rewards.answer import gold_answer
 from ..rewards.math_accuracy import question_text
+from ..rewards.verifier.answer import gold_answer
 from .benchmark import from_dataset, open_benchmark
 from .result import commit, find_warnings, measure, overall, save, versions
 from .samples import Problem, Request, Sample, SampleFile

@@ -9,7 +9,7 @@ _HOMES = {
     "Verdict": "verifier.verdict",
     "Verifier": "verifier.verdict",
     "boxed_format_reward": "format",
-    "final_answer": "answer",
+    "final_answer": "verifier.answer",
     "get_soft_overlong_punishment": "overlong",
     "grade": "verifier.verdict",
     "math_accuracy_reward": "math_accuracy",

@@ -1,21 +1,18 @@
-"""Groups of completions of one prompt: which of them have rewards that differ."""
+"""Rewards within the group of completions of one prompt: whether they differ, and GRPO's advantages."""
 
 import torch
 
 
 def have_spread(rewards: torch.Tensor, group_size: int) -> torch.Tensor:
-    """
-    Which completions belong to a group whose rewards are not all equal.
+    """Which completions belong to a group whose rewards are not all equal.
 
-    GRPO subtracts the mean of the group, in float32. Eight equal rewards of 1.1 leave about 1e-7, which divided by
-    their standard deviation plus 1e-4 becomes an "advantage" of 2e-3, too large to be told from a real one by its size.
+    GRPO subtracts the mean of the group in float32: eight equal rewards of 1.1 leave about 1e-7, which divided by their
+    standard deviation plus 1e-4 becomes an "advantage" of 2e-3, as large as real ones are.
 
     Args:
-        rewards (`torch.Tensor` of shape (B, K)):
-            Rewards from which the advantages are formed, groups in a row; several columns if each is normalised alone.
-            NaN for a completion without a reward, which does not count.
-        group_size (`int`):
-            Completions of one prompt, a divisor of B.
+        rewards (`torch.Tensor` of shape (B, K)): Rewards with groups in consecutive rows, and a column for each reward
+            that is normalised on its own. NaN, for a completion without a reward, does not count.
+        group_size (`int`): Completions of one prompt, a divisor of B.
 
     Returns:
         `torch.Tensor` of shape (B,): boolean.
@@ -36,17 +33,9 @@ def have_spread(rewards: torch.Tensor, group_size: int) -> torch.Tensor:
 
 
 def group_advantages(rewards: list[float | None], groups: list) -> list[float]:
-    """
-    GRPO's advantages: rewards minus the mean of their group, divided by its standard deviation plus 1e-4.
+    """GRPO's advantages: rewards minus the mean of their group, divided by its standard deviation plus 1e-4.
 
-    Args:
-        rewards (`list[float | None]`):
-            Rewards. A completion without one counts in no mean and gets zero.
-        groups (`list`):
-            The prompt of each.
-
-    Returns:
-        `list[float]`: zero in groups of equal rewards, and of one.
+    A completion without a reward enters no mean and gets zero, and so do groups of equal rewards and groups of one.
 
     Example:
 

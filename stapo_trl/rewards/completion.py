@@ -1,20 +1,13 @@
-"""The text of a completion, chat or plain."""
+"""The text of prompts and completions, chat or plain."""
 
 from collections.abc import Iterable, Mapping
 
 
 def completion_text(completion: str | list[dict]) -> str:
-    """What the model wrote last.
+    """The content of the last assistant message of a chat, or a plain completion as it is; "" for no content.
 
-    Args:
-        completion (`str` or `list[dict]`): A plain completion, or the messages of a chat (several after tool calls).
-
-    Returns:
-        `str`: The content of the last assistant message (of the last message if none says its role); "" where the
-        content is `None`. The text parts of a content list are joined.
-
-    Raises:
-        `ValueError`: For anything else.
+    A message without a role counts as the assistant's, and the text parts of a content list are joined. Raises
+    `ValueError` for anything that is neither text nor messages.
 
     Example:
     ```python
@@ -26,41 +19,29 @@ def completion_text(completion: str | list[dict]) -> str:
     if isinstance(text, Iterable) and not isinstance(text, str | bytes | Mapping):
         messages = list(text)
         if not all(isinstance(message, Mapping) for message in messages):
-            raise ValueError(f"A chat is a list of messages, each a dict with role and content, got {_shorten(text)}.")
+            raise ValueError(f"A chat is a list of messages, each a dict with role and content, got {shorten(text)}.")
         spoken = [message for message in messages if (message.get("role") or "assistant") == "assistant"]
         text = spoken[-1].get("content") if spoken else None
         if isinstance(text, list):
             text = "".join(map(_part_text, text))
     if not isinstance(text, str | None):
-        raise ValueError(f"A completion is text or a list of messages with text in them, got {_shorten(completion)}.")
+        raise ValueError(f"A completion is text or a list of messages with text in them, got {shorten(completion)}.")
     return text or ""
 
 
 def plain_messages(messages: list[dict]) -> list[dict]:
-    """The messages with plain text for content: templates of text models write a content list as Python's `repr`.
-
-    Args:
-        messages (`list[dict]`): A chat.
-
-    Returns:
-        `list[dict]`
-
-    Example:
-    ```python
-    >>> plain_messages([{"role": "user", "content": [{"type": "text", "text": "1+1?"}]}])
-    [{'role': 'user', 'content': '1+1?'}]
-    ```
-    """
+    """The messages with plain text as content: chat templates of text models would write a list as its `repr`."""
     return [message | {"content": completion_text([{"content": message.get("content")}])} for message in messages]
 
 
 def _part_text(part: object) -> str:
-    """The text of a part of a content list, none of an image's."""
+    """The text of a part of a content list; "" for an image."""
     if isinstance(part, Mapping):
         part = part.get("text") if part.get("type", "text") == "text" else None
     return "" if part is None else str(part)
 
 
-def _shorten(value: object) -> str:
+def shorten(value: object) -> str:
+    """The `repr` of a value for a message, 60 characters at most."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,12 +1,12 @@
-"""Rewards for the form of a response, whatever its answer is."""
+"""Rewards for the form of a response, whatever it answers."""
 
 import re
 
-from .answer import final_answer
 from .completion import completion_text
+from .verifier.answer import final_answer
 
 
-# TRL's think_format_reward pays for "<think></think>a"; here both parts have to say something.
+# TRL's think_format_reward pays for "<think></think>a"; here neither part may be empty
 THOUGHT = re.compile(r"\s*<think>((?:(?!</?think>).)*)</think>((?:(?!</?think>).)*)", re.DOTALL)
 
 
@@ -15,7 +15,7 @@ def boxed_format_reward(completions: list, **kwargs) -> list[float]:
 
     Args:
         completions (`list[str]` or `list[list[dict]]`): Plain or chat completions.
-        **kwargs: Ignored; TRL passes the dataset's columns.
+        **kwargs: Ignored (TRL passes the dataset's columns).
 
     Returns:
         `list[float]`: One value per completion.
@@ -32,13 +32,13 @@ def boxed_format_reward(completions: list, **kwargs) -> list[float]:
 
 
 def think_format_reward(completions: list, **kwargs) -> list[float]:
-    """Whether the response is one `<think>` block with thoughts in it and an answer behind it: 1.0, else 0.0.
+    """Whether the response is one `<think>` block with thoughts in it, followed by an answer: 1.0, else 0.0.
 
     Stricter than TRL's function of this name, which also pays for an empty block or a missing answer.
 
     Args:
         completions (`list[str]` or `list[list[dict]]`): Plain or chat completions.
-        **kwargs: Ignored; TRL passes the dataset's columns.
+        **kwargs: Ignored (TRL passes the dataset's columns).
 
     Returns:
         `list[float]`: One value per completion.

@@ -1,10 +1,10 @@
-"""A language model that re-judges what the rules reject, such as CompassVerifier-3B."""
+"""A language model, such as CompassVerifier-3B, that reviews what the rules reject."""
 
 import re
 from collections.abc import Sequence
 from typing import Literal
 
-from .answer import visible_part
+from .verifier.answer import strip_thinking
 
 
 TEMPLATE = """You grade the final answer of one response to one question. The standard answer is right; do not solve the \
@@ -36,14 +36,7 @@ LETTER = re.compile(
 
 
 def read_letter(reply: str) -> str | None:
-    r"""The verdict letter in a judge's reply: the bare letter, else the last boxed or announced one.
-
-    Example:
-    ```python
-    >>> read_letter(" A\n"), read_letter(r"The values differ. \boxed{B}"), read_letter("An answer")
-    ('A', 'B', None)
-    ```
-    """
+    """The letter in a judge's reply: the whole reply, or else the last letter that is boxed or announced."""
     bare = reply.strip().strip(".*")
     if bare in ("A", "B", "C"):
         return bare
@@ -59,9 +52,9 @@ class LLMJudge:
         tokenizer (`PreTrainedTokenizerBase`, *optional*): Tokenizer of a loaded model.
         backend (`str`, *optional*, defaults to `"transformers"`): "transformers" or "vllm" (needs a name or path).
         batch_size (`int`, *optional*, defaults to `8`): Responses per forward pass (transformers).
-        max_new_tokens (`int`, *optional*, defaults to `16`): Length of a reply, tokens; give a judge that reasons
-            first 2048.
-        max_characters (`int`, *optional*, defaults to `8000`): Only the end of a longer response is shown.
+        max_new_tokens (`int`, *optional*, defaults to `16`): Length of a reply in tokens; a judge that reasons first
+            needs about 2048.
+        max_characters (`int`, *optional*, defaults to `8000`): Of a longer response, only the end is shown.
         model_kwargs (`dict`, *optional*): Passed to `from_pretrained` or `vllm.LLM`.
 
     Raises:
@@ -94,7 +87,7 @@ class LLMJudge:
         self._loaded = None if isinstance(model, str) else model
 
     def __getstate__(self) -> dict:
-        # A judge named by its path travels to another process as its name and is loaded there.
+        # A judge given by name is loaded anew in the process that unpickles it
         return self.__dict__ | ({"_loaded": None, "tokenizer": None} if isinstance(self.model, str) else {})
 
     def __call__(self, questions: Sequence[str], golds: Sequence[str], responses: Sequence[str]) -> list[str | None]:
@@ -110,7 +103,7 @@ class LLMJudge:
         """
         prompts = []
         for question, gold, response in zip(questions, golds, responses, strict=True):
-            shown = (visible_part(response) or "")[-self.max_characters :]
+            shown = (strip_thinking(response) or "")[-self.max_characters :]
             prompts.append(TEMPLATE.format(question=question, gold=gold, response=shown))
         replies = self._vllm(prompts) if self.backend == "vllm" else self._transformers(prompts)
         return [read_letter(reply) for reply in replies]
@@ -152,7 +145,7 @@ class LLMJudge:
                 for text in texts[start : start + self.batch_size]
             ]
             width = max(map(len, rows))
-            # padded here, so that the tokenizer of a running trainer keeps its padding side
+            # Padded by hand, since the tokenizer may be a running trainer's, whose padding side must not change
             ids = torch.tensor([[pad] * (width - len(row)) + row for row in rows], device=self._loaded.device)
             mask = torch.tensor(
                 [[0] * (width - len(row)) + [1] * len(row) for row in rows], device=self._loaded.device

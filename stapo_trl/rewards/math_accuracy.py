@@ -5,39 +5,40 @@ from collections.abc import Callable
 from functools import cache
 from typing import Literal
 
-from .answer import gold_answer, last_box, visible_part
 from .completion import completion_text
+from .verifier.answer import gold_answer, last_box, strip_thinking
 from .verifier.verdict import Verdict, Verifier, shares
 
 
 COLUMNS = ("solution", "answer", "ground_truth")
-# The window of JustRL's rule (the strict scorer of DAPO), characters.
+# Characters at the end of a response that JustRL's rule (DAPO's strict scorer) looks at
 STRICT_WINDOW = 100
 
 
 class MathAccuracyReward:
-    r"""Pays `correct` for a final answer that equals the gold answer, `wrong` otherwise, nothing for an unusable gold.
+    r"""Pays `correct` for a final answer that equals the gold answer, `wrong` otherwise, `None` for an unusable gold.
 
-    The final answer is the last box after any thinking part; without a box, an explicit form such as `Answer: 5` (see
-    [`final_answer`]). Prompts are never looked at, except to show the judge the question.
+    The final answer is the last box after any thinking part or, without a box, an explicit form such as `Answer: 5`
+    (see [`final_answer`]). Prompts are read only to show the judge the question.
 
     Args:
         correct (`float`, *optional*, defaults to `1.0`): Reward of a right answer (DAPO).
         wrong (`float`, *optional*, defaults to `-1.0`): Reward of a wrong or missing answer (DAPO).
-        failed (`float`, `None` or `"wrong"`, *optional*, defaults to `"wrong"`): Reward where the comparison was killed
-            or died; `None` abstains.
+        failed (`float`, `None` or `"wrong"`, *optional*, defaults to `"wrong"`): Reward where the comparison timed out
+            or failed; `None` abstains.
         require_box (`bool`, *optional*, defaults to `False`): Whether only an answer in a box counts.
         strict (`bool`, *optional*, defaults to `False`): JustRL's rule instead: the last box in the last 100 characters
-            equals the gold letter by letter. Nothing is computed.
+            must equal the gold letter by letter.
         answer_column (`str`, *optional*): Column with the gold answers; by default the first of `solution`, `answer`
             and `ground_truth` that exists.
-        judge (`Callable`, *optional*): Re-judges what the rules reject: called with questions, golds and responses, it
+        judge (`Callable`, *optional*): Reviews what the rules reject: called with questions, golds and responses, it
             returns one letter each, "A" for right (see [`LLMJudge`]).
         name (`str`, *optional*): `__name__` and prefix of the logged metrics.
         **verifier: Options of [`Verifier`]: tolerance, item_seconds, batch_seconds, workers, memory_gb, cache_size.
 
     Raises:
-        `ValueError`: If `strict` comes with options that it ignores, or a reward makes no sense.
+        `ValueError`: If `correct` does not exceed `wrong`, `failed` is no reward, or `strict` comes with options of
+            the verifier.
         `RuntimeError`: If the verifier fails its self-test.
 
     Example:
@@ -69,7 +70,7 @@ class MathAccuracyReward:
         self.__name__ = name or ("strict_math_accuracy_reward" if strict else "math_accuracy_reward")
         self.correct, self.wrong = correct, wrong
         self.failed = wrong if failed == "wrong" else failed
-        self.answer_columns = (answer_column,) if answer_column else COLUMNS  # one of them has to be there
+        self.answer_columns = (answer_column,) if answer_column else COLUMNS  # the data need one of them
         self.judge = judge
         self.verifier = None if strict else Verifier(require_box=require_box, **verifier)
 
@@ -87,7 +88,7 @@ class MathAccuracyReward:
             completions (`list[str]` or `list[list[dict]]`): Plain or chat completions.
             solution (`list`, *optional*): Gold answers, if their column has this name.
             log_extra (`Callable`, *optional*): TRL's; receives the columns `<name>/verdict` and `<name>/answer`.
-            log_metric (`Callable`, *optional*): TRL's; receives the share of every kind of verdict and the seconds.
+            log_metric (`Callable`, *optional*): TRL's; receives the share of each kind of verdict and the seconds spent.
             **columns: The other columns, among them the gold answers if named otherwise.
 
         Returns:
@@ -97,26 +98,28 @@ class MathAccuracyReward:
             `ValueError`: If no column holds the gold answers.
         """
         begin = time.perf_counter()
-        golds = self._golds(columns | ({} if solution is None else {"solution": solution}))
+        golds = self._find_golds(columns | ({} if solution is None else {"solution": solution}))
         texts = [completion_text(completion) for completion in completions]
-        verdicts = self.verifier.grade(texts, golds) if self.verifier else _strict(texts, golds)
-        judged = self._rejudge(verdicts, texts, golds, columns.get("prompts")) if self.judge else set()
+        verdicts = self.verifier.grade(texts, golds) if self.verifier else _match_exactly(texts, golds)
+        accepted = self._ask_judge(verdicts, texts, golds, columns.get("prompts")) if self.judge else set()
         kinds = [verdict.kind for verdict in verdicts]
-        for index in judged:
+        for index in accepted:
             kinds[index] = "correct"
         if log_extra:
-            log_extra(f"{self.__name__}/verdict", [f"{k} (judge)" if i in judged else k for i, k in enumerate(kinds)])
+            log_extra(
+                f"{self.__name__}/verdict", [f"{k} (judge)" if i in accepted else k for i, k in enumerate(kinds)]
+            )
             log_extra(f"{self.__name__}/answer", [verdict.answer or "" for verdict in verdicts])
         if log_metric:
             for kind, share in shares([Verdict(kind) for kind in kinds]).items():
                 log_metric(f"{self.__name__}/{kind}", share)
             if self.judge and kinds:
-                log_metric(f"{self.__name__}/judge_accepted", len(judged) / len(kinds))
+                log_metric(f"{self.__name__}/judge_accepted", len(accepted) / len(kinds))
             log_metric(f"{self.__name__}/seconds", time.perf_counter() - begin)
-        paid = {"correct": self.correct, "unparseable_gold": None, "timeout": self.failed, "error": self.failed}
-        return [paid.get(kind, self.wrong) for kind in kinds]
+        rewards = {"correct": self.correct, "unparseable_gold": None, "timeout": self.failed, "error": self.failed}
+        return [rewards.get(kind, self.wrong) for kind in kinds]
 
-    def _golds(self, columns: dict) -> list:
+    def _find_golds(self, columns: dict) -> list:
         for name in self.answer_columns:
             if columns.get(name) is not None:
                 return columns[name]
@@ -127,14 +130,14 @@ class MathAccuracyReward:
             "Rename the column, or pass `answer_column=` to MathAccuracyReward."
         )
 
-    def _rejudge(self, verdicts: list[Verdict], texts: list[str], golds: list, prompts: list | None) -> set[int]:
+    def _ask_judge(self, verdicts: list[Verdict], texts: list[str], golds: list, prompts: list | None) -> set[int]:
         """Indices of the rejected responses that the judge accepts."""
         if prompts is None:
             raise ValueError("The judge needs the questions: call the reward with `prompts`, as TRL does.")
         rejected = [
             index
             for index, verdict in enumerate(verdicts)
-            if verdict.kind not in ("correct", "unparseable_gold") and (visible_part(texts[index]) or "").strip()
+            if verdict.kind not in ("correct", "unparseable_gold") and (strip_thinking(texts[index]) or "").strip()
         ]
         if not rejected:
             return set()
@@ -154,7 +157,7 @@ def question_text(prompt: str | list[dict]) -> str:
     return completion_text([{"content": asked[-1].get("content")}]) if asked else ""
 
 
-def _strict(texts: list[str], golds: list) -> list[Verdict]:
+def _match_exactly(texts: list[str], golds: list) -> list[Verdict]:
     if len(texts) != len(golds):
         raise ValueError(f"Got {len(texts)} completions and {len(golds)} golds: pass one gold per completion.")
     verdicts = []
@@ -218,5 +221,5 @@ def strict_math_accuracy_reward(completions: list, solution: list | None = None,
     return _default(True)(completions, solution, **kwargs)
 
 
-# Looked at before the first step of a training run
+# Read by the checks before training
 math_accuracy_reward.answer_columns = strict_math_accuracy_reward.answer_columns = COLUMNS

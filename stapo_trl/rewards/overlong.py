@@ -1,4 +1,4 @@
-"""DAPO's soft punishment for overlong completions: TRL's function with its arguments checked."""
+"""DAPO's soft punishment of overlong completions: TRL's function with its arguments checked."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 
 logger = logging.getLogger(__name__)
 VOID = (
-    "mask_truncated_completions=True removes truncated completions from the loss, so the overlong punishment of exactly "
-    "those has no effect: switch one of the two off."
+    "mask_truncated_completions=True removes truncated completions from the loss, so the overlong punishment of just "
+    "these has no effect: switch one of the two off."
 )
 
 
@@ -21,8 +21,8 @@ def get_soft_overlong_punishment(
     Args:
         max_completion_len (`int`): `L_max`, tokens.
         soft_punish_cache (`int`): `L_cache`, tokens, from 0 (a step at `L_max`) to `L_max`.
-        mask_truncated_completions (`bool`, *optional*, defaults to `False`): The trainer's setting; a warning says
-            when it makes the punishment void.
+        mask_truncated_completions (`bool`, *optional*, defaults to `False`): The trainer's setting, which would make
+            the punishment void: a warning says so.
 
     Returns:
         `Callable`: TRL's reward function, which reads `completion_ids`.
@@ -52,7 +52,7 @@ def get_soft_overlong_punishment(
 
 
 def warn_if_void(reward_funcs: Iterable, mask_truncated_completions: bool) -> bool:
-    """Warns if an overlong punishment is among the rewards while truncated completions are masked anyway.
+    """Warn if an overlong punishment is among the rewards although truncated completions are masked.
 
     Args:
         reward_funcs (`Iterable`): The trainer's reward functions.

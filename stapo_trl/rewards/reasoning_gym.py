@@ -1,18 +1,18 @@
-"""The reward for reasoning-gym: full marks by the task's own scorer, which runs in a process that can be killed."""
+"""The reward for reasoning-gym: full marks from the task's own scorer, which runs in a process that can be killed."""
 
 import json
 import re
 from functools import cache
 
-from .answer import final_answer
 from .completion import completion_text
+from .verifier.answer import final_answer
 from .verifier.workers.pool import WorkerPool
 
 
 BATCH_SECONDS = 30.0
 MAX_LENGTH = 10_000  # characters of an answer
-# Several scorers evaluate the answer as Python. What could do harm there is a call, so only a few functions of mathematics
-# may be called, and nothing may stand beside them that gives their names to others or their arguments to sympy as code.
+# Several scorers evaluate the answer as Python, where only a call can do harm. So an answer may call nothing but a few
+# functions of mathematics, and beside such a call nothing may rebind their names or hand text to sympy as code.
 CALL = re.compile(r"[^\W\d]\w*\(|[)\]}'\"#]\(")
 FUNCTIONS = {f"{name}(" for name in ("sin", "cos", "tan", "asin", "acos", "atan", "exp", "log", "ln", "sqrt", "Abs")}
 BESIDE_CALLS = re.compile(r"['\"]|:=|for|lambda")
@@ -20,18 +20,18 @@ TEXT = re.compile(r"\\(?:text|mathrm)\{([^{}]*)\}")
 
 
 def reasoning_gym_reward(completions: list, entry: list[str | None], **kwargs) -> list[float | None]:
-    r"""
-    Whether the scorer of the task gives the final answer full marks (1.0, of its partial credit): 1.0, else -1.0.
+    r"""1.0 if the task's scorer gives the final answer full marks, else -1.0; partial credit is not paid.
 
     Args:
-        completions (`list[str]` or `list[list[dict]]`): Plain or chat completions. The answer is read as
-            [`final_answer`] does, from the last box or an explicit form.
-        entry (`list[str]`): Column of [`load_reasoning_gym`], the entries as JSON; `None` for rows of another set.
-        **kwargs: Ignored; TRL passes the dataset's other columns.
+        completions (`list[str]` or `list[list[dict]]`): Plain or chat completions; see [`final_answer`] for how the
+            answer is read.
+        entry (`list[str | None]`): Column of [`load_reasoning_gym`], the entries as JSON; `None` for rows of another
+            set.
+        **kwargs: Ignored (TRL passes the dataset's other columns).
 
     Returns:
-        `list[float | None]`: One value per completion, `None` without an entry. An answer that would call functions, or
-        whose scoring takes longer than 5 s, is wrong.
+        `list[float | None]`: One value per completion, `None` without an entry. An answer is wrong if it would call a
+        function or takes longer than 5 s to score.
 
     Raises:
         `ValueError`: If there is not one entry per completion, as text.
@@ -53,30 +53,14 @@ def reasoning_gym_reward(completions: list, entry: list[str | None], **kwargs) -
 
 
 def read_answer(response: str) -> str | None:
-    r"""The final answer in a response, without the `\text{}` around words.
-
-    Example:
-    ```python
-    >>> read_answer(r"So \boxed{\text{yes}}."), read_answer("I give up.")
-    ('yes', None)
-    ```
-    """
+    r"""The final answer in a response, without a `\text{}` around it."""
     answer = final_answer(response)
-    words = TEXT.fullmatch(answer or "")
-    return words[1] if words else answer
+    wrapped = TEXT.fullmatch(answer or "")
+    return wrapped[1] if wrapped else answer
 
 
 def have_full_marks(answers: list[str | None], entries: list[str], seconds: float) -> list[bool]:
-    """Which answers the scorers of their tasks give 1.0.
-
-    Args:
-        answers (`list[str | None]`): Final answers; `None` is wrong.
-        entries (`list[str]`): One entry per answer, as JSON.
-        seconds (`float`): Budget for all of them; what is left then is wrong.
-
-    Returns:
-        `list[bool]`
-    """
+    """Which answers get full marks from the scorers of their entries (JSON); what `seconds` do not suffice for is wrong."""
     pairs = list(zip(answers, entries, strict=True))
     jobs = list(dict.fromkeys(pair for pair in pairs if pair[0] is not None and is_harmless(pair[0])))
     right = {job for job, verdict in zip(jobs, _pool().run(jobs, seconds), strict=True) if verdict == "correct"}
@@ -84,7 +68,7 @@ def have_full_marks(answers: list[str | None], entries: list[str], seconds: floa
 
 
 def is_harmless(answer: str) -> bool:
-    """Whether nothing can run if a scorer evaluates this text.
+    """Whether a scorer may evaluate this text as Python.
 
     Example:
     ```python
@@ -94,7 +78,7 @@ def is_harmless(answer: str) -> bool:
     """
     if len(answer) > MAX_LENGTH or "__" in answer:
         return False
-    text = re.sub(r"[\s\\]", "", answer)  # Python skips spaces and continued lines
+    text = re.sub(r"[\s\\]", "", answer)  # Python ignores spaces and line continuations
     calls = CALL.findall(text)
     return FUNCTIONS.issuperset(calls) and not (calls and BESIDE_CALLS.search(text))
 
@@ -108,7 +92,7 @@ def _pool() -> WorkerPool:
 
 
 def warm_up() -> None:
-    """Imports what every scorer needs, before the workers fork."""
+    """Import what every scorer needs, before the workers fork."""
     import reasoning_gym  # noqa: F401
 
 

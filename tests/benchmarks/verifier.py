@@ -2,9 +2,9 @@ r"""Verdicts per second and right verdicts of TRL's `accuracy_reward` and of our
 
     python tests/benchmarks/verifier.py [--completions math_cot_800.jsonl] [--limit 20]
 
-Four workloads: real completions (8 per problem; if the file is there), generated GSM8K- and MATH-like answers, the
-hard pairs of the test suite, and a pathological batch, which runs in a process that is killed after `--limit` seconds
-because TRL's does not return from it.
+Four workloads: real completions (8 per problem, if the file exists), generated GSM8K- and MATH-like answers, the hard
+pairs of the test suite, and a pathological batch, from which TRL's does not return: it runs in a process that is killed
+after `--limit` seconds.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from pathlib import Path
 from stapo_trl.rewards.verifier.verdict import Verifier
 
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PATHOLOGICAL = [r"\dfrac{5^{(5^{(5^{(5^5)})}-4)}-5}{16}", "9^{9^9}", r"\sum_{k=1}^{10^7} 1/k", "(10^9)!"]
 
 
@@ -27,12 +27,12 @@ def real(path: Path) -> list[tuple[str, str, bool | None]]:
 
 
 def suite() -> list[tuple[str, str, bool | None]]:
-    rows = [json.loads(line) for line in (ROOT / "rewards/verifier_pairs.jsonl").open(encoding="utf-8")]
+    rows = [json.loads(line) for line in (ROOT / "tests/rewards/verifier/verifier_pairs.jsonl").open(encoding="utf-8")]
     return [(row["response"], row["gold"], row["correct"]) for row in rows]
 
 
 def generated() -> list[tuple[str, str, bool | None]]:
-    """GSM8K- and MATH-like answers in other notations than their golds, half of them wrong."""
+    """GSM8K- and MATH-like answers in notations other than their golds', half of them wrong."""
     draw = random.Random(0)
     pairs = []
     for _ in range(250):
@@ -78,9 +78,7 @@ def row(name: str, count: int, theirs: tuple[float, int] | None, ours: tuple[flo
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--completions", type=Path, default=ROOT.parents[1] / "shared/data/completions/math_cot_800.jsonl"
-    )
+    parser.add_argument("--completions", type=Path, default=ROOT.parent / "shared/data/completions/math_cot_800.jsonl")
     parser.add_argument(
         "--limit", type=float, default=20.0, help="seconds that TRL's reward gets for the pathological batch"
     )
@@ -91,7 +89,7 @@ def main() -> None:
         return [v.correct for v in verifier.grade([r for r, _, _ in pairs], [g for _, g, _ in pairs])]
 
     def uncached(pairs: list) -> list[bool]:
-        # a cache of one verdict per call: every pair is worked out anew
+        # every pair is worked out anew
         verdicts = []
         for pair in pairs:
             verifier.forget()

@@ -9,9 +9,8 @@ from stapo_trl.data.gold import gold_text
 from stapo_trl.rewards import grade
 
 
-@pytest.mark.parametrize(
-    ("stored", "answer"),
-    [
+def test_the_answer_is_read():
+    cases = [
         ("025", "025"),  # leading zeros are text
         (27.0, "27"),
         (-1.0, "-1"),
@@ -40,16 +39,15 @@ from stapo_trl.rewards import grade
         (r"\$36", r"\$36"),
         (r"336^\circ", r"336^\circ"),
         ("4.5e33", "4.5e33"),
-    ],
-)
-def test_the_answer_is_read(stored, answer):
-    assert gold_text(stored) == answer
-    assert grade([f"\\boxed{{{answer}}}"], [answer])[0].correct
+    ]
+    answers = [answer for _, answer in cases]
+    assert [gold_text(stored) for stored, _ in cases] == answers
+    verdicts = grade([f"\\boxed{{{answer}}}" for answer in answers], answers)
+    assert not [answer for answer, verdict in zip(answers, verdicts, strict=True) if not verdict.correct]
 
 
-@pytest.mark.parametrize(
-    ("stored", "reason"),
-    [
+def test_what_cannot_be_graded_is_refused_with_its_reason():
+    cases = [
         (None, "there is no gold"),
         ("", "there is no gold"),
         (" \n\t", "there is no gold"),
@@ -67,11 +65,10 @@ def test_the_answer_is_read(stored, answer):
         (r"\boxed{}", "no answer can be read"),
         ("#### ", "no answer can be read"),
         ("We leave the proof of this fact to the reader, who will enjoy finding it.", "no answer can be read"),
-    ],
-)
-def test_what_cannot_be_graded_is_refused_with_its_reason(stored, reason):
-    with pytest.raises(ValueError, match=reason):
-        gold_text(stored)
+    ]
+    for stored, reason in cases:
+        with pytest.raises(ValueError, match=reason):
+            gold_text(stored)
 
 
 def test_text_that_looks_like_a_list_is_never_evaluated():

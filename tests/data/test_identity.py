@@ -2,23 +2,18 @@
 
 import time
 
-import pytest
-
 from stapo_trl.data.identity import fingerprint, normalise
 from stapo_trl.data.prompt import PREFIXES, SUFFIXES
 
 
-@pytest.mark.parametrize(
-    "copy",
-    [
+def test_typography_and_white_space_do_not_count():
+    copies = [
         "Let $x = 1$.  Ann’s “a–b”\n\nFind\tx",
         'Let\u00a0$x=1$. Ann\'s "a-b" Find x\ufeff',
         ' Let $x =1$. Ann\'s "a - b"\r\nFind x ',
         'Let $x=1$. Ann\'s "a\u2212b" Find\u2028x',
-    ],
-)
-def test_typography_and_white_space_do_not_count(copy):
-    assert fingerprint(copy) == fingerprint('Let $x=1$. Ann\'s "a-b" Find x')
+    ]
+    assert {fingerprint(copy) for copy in copies} == {fingerprint('Let $x=1$. Ann\'s "a-b" Find x')}
 
 
 def test_full_width_and_accents_do_not_count():
@@ -26,19 +21,16 @@ def test_full_width_and_accents_do_not_count():
     assert normalise("Poincare\u0301") == normalise("Poincaré")
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
+def test_what_changes_the_problem_counts():
+    pairs = [
         ("$1 1/2$", "$11/2$"),
         ("$x²$", "$x2$"),
         ("$\\sin x$", "$\\sinx$"),
         ("Let A", "let a"),
         ("$x-1$", "$x+1$"),
         ("1 2", "12"),
-    ],
-)
-def test_what_changes_the_problem_counts(one, other):
-    assert fingerprint(one) != fingerprint(other)
+    ]
+    assert not [(one, other) for one, other in pairs if fingerprint(one) == fingerprint(other)]
 
 
 def test_instructions_around_a_problem_do_not_count():

@@ -8,26 +8,24 @@ from stapo_trl.rewards import LLMJudge
 from stapo_trl.rewards.judge import TEMPLATE, read_letter
 
 
-# Replies as judges of this kind give them.
-@pytest.mark.parametrize(
-    "reply, letter",
-    [
-        ("A", "A"),
-        (" B\n", "B"),
-        ("C.", "C"),
-        ("**A**", "A"),
-        (r"The candidate is right. \boxed{A}", "A"),
-        (r"First \boxed{A}, no: \boxed{B}", "B"),
-        ("Analysis: equal values.\nFinal Judgment: A", "A"),
-        ("Final Judgment: **B** - INCORRECT", "B"),
-        ("A correct answer would be 5", None),
-        ("AB", None),
-        ("", None),
-        ("The answer is A or B", None),
-    ],
-)
-def test_only_a_clear_letter_counts(reply, letter):
-    assert read_letter(reply) == letter
+def test_only_a_clear_letter_counts():
+    replies = {
+        "A": "A",
+        " A\n": "A",
+        " B\n": "B",
+        "C.": "C",
+        "**A**": "A",
+        r"The candidate is right. \boxed{A}": "A",
+        r"First \boxed{A}, no: \boxed{B}": "B",
+        "Analysis: equal values.\nFinal Judgment: A": "A",
+        "Final Judgment: **B** - INCORRECT": "B",
+        "A correct answer would be 5": None,
+        "An answer": None,
+        "AB": None,
+        "": None,
+        "The answer is A or B": None,
+    }
+    assert {reply: read_letter(reply) for reply in replies} == replies
 
 
 def fake_vllm(monkeypatch, replies):

@@ -4,8 +4,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from stapo_trl.rewards import MathAccuracyReward, grade, math_accuracy_reward, strict_math_accuracy_reward
-from stapo_trl.rewards.completion import completion_text
+from stapo_trl.rewards import MathAccuracyReward, math_accuracy_reward, strict_math_accuracy_reward
 
 
 pytestmark = pytest.mark.usefixtures("shared_workers")
@@ -29,45 +28,6 @@ def test_chat_and_plain_completions_pay_the_same(reward):
     assert reward([chat(RIGHT), chat(WRONG)], ["0.5", "0.5"]) == reward([RIGHT, WRONG], ["0.5", "0.5"])
 
 
-@pytest.mark.parametrize(
-    "completion, text",
-    [
-        ("5", "5"),
-        ([], ""),
-        (chat(None), ""),
-        (
-            [
-                {"role": "assistant", "content": "1"},
-                {"role": "tool", "content": "2"},
-                {"role": "assistant", "content": "3"},
-            ],
-            "3",
-        ),
-        ([{"role": "assistant", "content": "1"}, {"role": "tool", "content": "2"}], "1"),
-        ([{"content": "1"}], "1"),
-        ([{"role": None, "content": "1"}], "1"),  # as Arrow fills what is missing
-        (None, ""),
-        (chat(["a", None, {"type": "text", "text": None}, {"type": "text", "text": 5}]), "a5"),
-        (chat([{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}]), "ab"),
-    ],
-)
-def test_completion_text_is_the_last_assistant_message(completion, text):
-    assert completion_text(completion) == text
-
-
-@pytest.mark.parametrize(
-    "completion", [5, b"5", ["5"], [None], {"role": "assistant", "content": "5"}, chat(5), chat({"text": "5"})]
-)
-def test_what_is_no_completion_is_shown(completion, reward):
-    for call in (lambda: reward([completion], ["5"]), lambda: grade([completion], ["5"])):
-        with pytest.raises(ValueError, match="(A completion is text or|A chat is) a list of messages.*got "):
-            call()
-
-
-def test_chats_are_graded_as_their_text_is():
-    assert [verdict.kind for verdict in grade([chat(RIGHT), chat(None)], ["0.5", "0.5"])] == ["correct", "no_answer"]
-
-
 def test_golds_in_arrays_count_as_those_in_lists(reward):
     golds = [np.array(["0.5"]), np.array([0.5]), np.array(0.5), np.float64(0.5), ["0.5"]]
     assert reward([RIGHT] * 5, golds) == [1.0] * 5
@@ -78,9 +38,9 @@ def test_an_unknown_word_for_failures_is_refused():
         MathAccuracyReward(failed="abstain")
 
 
-@pytest.mark.parametrize("column", ["solution", "answer", "ground_truth"])
-def test_gold_column_is_found(column, reward):
-    assert reward([RIGHT], **{column: ["0.5"]}, prompts=["?"]) == [1.0]
+def test_gold_column_is_found(reward):
+    columns = ("solution", "answer", "ground_truth")
+    assert [reward([RIGHT], **{name: ["0.5"]}, prompts=["?"]) for name in columns] == [[1.0]] * 3
 
 
 def test_missing_gold_column_is_named(reward):
@@ -100,11 +60,12 @@ def test_values_are_configurable():
         MathAccuracyReward(correct=0, wrong=0)
 
 
-@pytest.mark.parametrize("failed, paid", [("wrong", -1.0), (None, None), (-0.5, -0.5)])
-def test_killed_comparison_pays_as_configured(failed, paid, monkeypatch):
-    reward = MathAccuracyReward(failed=failed)
-    monkeypatch.setattr(reward.verifier.pool, "run", lambda jobs, seconds: ["timeout"] * len(jobs))
-    assert reward([r"\boxed{\sin^2 q}"], [r"1-\cos^2 q"]) == [paid]
+def test_killed_comparison_pays_as_configured(monkeypatch):
+    for failed, paid in (("wrong", -1.0), (None, None), (-0.5, -0.5)):
+        reward = MathAccuracyReward(failed=failed)
+        with monkeypatch.context() as patch:
+            patch.setattr(reward.verifier.pool, "run", lambda jobs, seconds: ["timeout"] * len(jobs))
+            assert reward([r"\boxed{\sin^2 q}"], [r"1-\cos^2 q"]) == [paid]
 
 
 def test_require_box_pays_boxes_only():
@@ -112,23 +73,21 @@ def test_require_box_pays_boxes_only():
     assert reward([r"\boxed{5}", "Answer: 5"], ["5", "5"]) == [1.0, -1.0]
 
 
-@pytest.mark.parametrize(
-    "text, gold, paid",
-    [
+def test_strict_is_an_exact_match_of_the_last_box_in_the_last_hundred_characters():
+    cases = [
         (r"\boxed{5}", "5", 1.0),
         (r"\boxed{5}", 5, 1.0),
         (r"\boxed{5}", r"\boxed{5}", 1.0),
         (r"\boxed{5.0}", "5", -1.0),
         (r"\boxed{ 5}", "5", -1.0),
         (r"\boxed{5} \boxed{6}", "5", -1.0),
-        (r"\boxed{5}" + "." * 91, "5", 1.0),  # 9 characters of box and 91 behind it are the last 100
+        (r"\boxed{5}" + "." * 91, "5", 1.0),  # 9 characters of box and 91 after it are the last 100
         (r"\boxed{5}" + "." * 92, "5", -1.0),
         ("Answer: 5", "5", -1.0),
         (r"\boxed{5}", "", None),
-    ],
-)
-def test_strict_is_an_exact_match_of_the_last_box_in_the_last_hundred_characters(text, gold, paid):
-    assert strict_math_accuracy_reward([text], solution=[gold]) == [paid]
+    ]
+    texts, golds, paid = zip(*cases, strict=True)
+    assert strict_math_accuracy_reward(texts, solution=golds) == list(paid)
 
 
 def test_strict_refuses_options_that_it_ignores():

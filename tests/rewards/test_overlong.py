@@ -21,10 +21,10 @@ def test_length_is_in_tokens_not_in_messages():
     assert punish(completions=[[{"role": "assistant", "content": "a"}]], completion_ids=[[1] * 101]) == [-1.0]
 
 
-@pytest.mark.parametrize("maximum, cache", [(100, 101), (100, -1), (0, 0)])
-def test_contradictory_lengths_are_refused(maximum, cache):
-    with pytest.raises(ValueError, match="max_completion_len"):
-        get_soft_overlong_punishment(maximum, cache)
+def test_contradictory_lengths_are_refused():
+    for maximum, cache in ((100, 101), (100, -1), (0, 0)):
+        with pytest.raises(ValueError, match="max_completion_len"):
+            get_soft_overlong_punishment(maximum, cache)
 
 
 def test_warns_where_masking_makes_it_void(caplog):

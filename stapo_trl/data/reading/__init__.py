@@ -1,1 +1,1 @@
-"""Reading rows from hubs, folders and files."""
+"""Reads rows from the hub, folders and files."""

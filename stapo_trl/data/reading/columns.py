@@ -1,4 +1,4 @@
-"""Which columns of a data set hold the problem and the gold answer, by the names in use, flat or nested."""
+"""Which columns of a data set hold the problem and the gold answer, by their usual names, flat or nested."""
 
 import json
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datasets import ClassLabel
 
 
-# In order of preference, compared without case and punctuation; a worked solution is the last resort
+# In order of preference, compared without case and punctuation; a worked solution comes last
 PROBLEM_NAMES = ("problem", "question", "raw_problem", "prompt", "input", "query", "messages", "conversations")
 GOLD_NAMES = (
     "answer",
@@ -30,17 +30,7 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Columns:
-    """
-    Where the parts of a row are.
-
-    Args:
-        problem (`tuple[str, ...]`):
-            Path of the problem: `("extra_info", "raw_problem")`.
-        gold (`tuple[str, ...]`):
-            Path of the gold answer.
-        worked (`tuple[str, ...]`, *optional*):
-            Path of a worked solution, whose marked answer is used in rows where the gold cannot be.
-    """
+    """Paths of the problem, of the gold, and of a worked solution that stands in where the gold is unusable."""
 
     problem: Path
     gold: Path
@@ -48,35 +38,16 @@ class Columns:
 
     @property
     def tops(self) -> list[str]:
-        """The columns of the table that are read."""
+        """The columns of the table to read."""
         return list(dict.fromkeys(path[0] for path in (self.problem, self.gold, self.worked) if path))
 
 
 def find_columns(features: Mapping, row: Mapping, mapping: Mapping[str, str] | None = None) -> Columns:
     """
-    The columns that hold problem and gold.
+    The columns that hold problem and gold, by the `features` of a data set (empty if unknown) and one of its rows.
 
-    Args:
-        features (`Mapping`):
-            `features` of the data set; may be empty if they are unknown.
-        row (`Mapping`):
-            A row, for what the features do not tell.
-        mapping (`Mapping[str, str]`, *optional*):
-            Names chosen by the user, of `"problem"` and of `"solution"`; dots lead into nested columns.
-
-    Returns:
-        [`Columns`]
-
-    Raises:
-        `ValueError`: showing the columns seen and the ones wanted.
-
-    Example:
-
-    ```python
-    >>> row = {"prompt": [{"role": "user", "content": "1+1?"}], "reward_model": {"ground_truth": "2"}}
-    >>> find_columns({}, row)
-    Columns(problem=('prompt',), gold=('reward_model', 'ground_truth'), worked=None)
-    ```
+    `mapping` has the user's names for `"problem"` and `"solution"`, where dots lead into nested columns. Raises
+    `ValueError` naming the columns seen and wanted.
     """
     paths = _paths(features, row)
     mapping = dict(mapping or {})
@@ -95,28 +66,19 @@ def find_columns(features: Mapping, row: Mapping, mapping: Mapping[str, str] | N
 
 
 def value_at(row: Mapping, path: Path) -> object:
-    """
-    What a row holds at a path, `None` if it leads nowhere. It may lead into JSON that is stored as text.
-
-    Example:
-
-    ```python
-    >>> value_at({"reward_model": '{"ground_truth": "025"}'}, ("reward_model", "ground_truth"))
-    '025'
-    ```
-    """
+    """What a row holds at a path, which may lead into JSON stored as text; `None` if it leads nowhere."""
     for name in path:
         row = _opened(row).get(name)
     return row
 
 
 def open_row(row: Mapping) -> Mapping:
-    """The row with its columns, also where it is a line of JSON."""
+    """The columns of a row, also where the row is a line of JSON."""
     return json.loads(row[JSON_ROW]) if JSON_ROW in row else row
 
 
 def _opened(value: object) -> Mapping:
-    """The columns in a structure, or in an object of JSON text; none in anything else."""
+    """The columns in a structure or in JSON text; none in anything else."""
     if isinstance(value, str) and value.startswith("{"):
         try:
             value = json.loads(value)
@@ -126,7 +88,7 @@ def _opened(value: object) -> Mapping:
 
 
 def _paths(features: Mapping, row: Mapping) -> list[Path]:
-    """All columns, with those inside structures behind them: the shallow ones first."""
+    """All columns, the nested ones after those that hold them."""
     paths: dict[Path, None] = {}
     level = [((name,), features.get(name), row.get(name)) for name in (features or row)]
     while level:
@@ -149,7 +111,7 @@ def _plain(name: str) -> str:
 def _first(paths: list[Path], names: tuple[str, ...]) -> Path | None:
     for name in names:
         for path in paths:
-            if _plain(path[-1].rpartition(".")[2]) == _plain(name):  # a flattened table has dots in its names
+            if _plain(path[-1].rpartition(".")[2]) == _plain(name):  # the names of a flattened table have dots
                 return path
     return None
 

@@ -1,8 +1,8 @@
 """
-JSON files, read exactly.
+Reads JSON files exactly.
 
 The reader of `datasets` turns the text "025" into the number 25 where a column also holds numbers, and texts that look
-like dates into dates. Here every row stays the JSON that it is, in one column of text, and [`value_at`] looks into it.
+like dates into dates. Here every row stays JSON, in one column of text, and [`value_at`] looks into it.
 """
 
 import gzip
@@ -18,20 +18,10 @@ from .columns import JSON_ROW
 
 def open_json(paths: Sequence[Path], streaming: bool = False) -> Dataset | IterableDataset:
     """
-    The rows of JSON or JSONL files, one after the other.
+    The rows of JSON or JSONL files, one file after the other, as one column with the JSON of each row.
 
-    Args:
-        paths (`Sequence[Path]`):
-            Files of one object a line, or of one list of objects; both may be gzipped.
-        streaming (`bool`, defaults to `False`):
-            Whether to read while the rows are iterated over.
-
-    Returns:
-        `Dataset` or `IterableDataset`: one column with the JSON of each row. Keys that a row lacks are `null` there;
-        in a stream they are missing.
-
-    Raises:
-        `ValueError`: naming a line that is not a JSON object, and for files without any.
+    Keys that a row lacks are `null` in its JSON, but missing in a stream. Raises `ValueError` naming a line that is not a
+    JSON object, and for files without any.
     """
     features, paths = Features({JSON_ROW: Value("string")}), tuple(paths)
     if streaming:
@@ -39,7 +29,7 @@ def open_json(paths: Sequence[Path], streaming: bool = False) -> Dataset | Itera
     keys = tuple(dict.fromkeys(key for path in paths for row in read_objects(path) for key in row))
     if not keys:
         raise ValueError(f"{', '.join(map(str, paths))} has no rows.")
-    # The cache of `datasets` knows a file by its name only
+    # The cache of `datasets` tells files apart by their names only
     stamp = tuple((path.stat().st_mtime_ns, path.stat().st_size) for path in paths)
     return Dataset.from_generator(_write_rows, features, gen_kwargs={"paths": paths, "keys": keys, "stamp": stamp})
 
@@ -51,19 +41,7 @@ def _write_rows(paths: tuple[Path, ...], keys: tuple[str, ...] = (), stamp: tupl
 
 
 def read_objects(path: Path) -> Iterator[dict]:
-    """
-    The objects of a JSON or JSONL file.
-
-    Args:
-        path (`Path`):
-            See [`open_json`].
-
-    Yields:
-        `dict`: one for each row.
-
-    Raises:
-        `ValueError`: naming a line that is not a JSON object.
-    """
+    """The objects of a JSON or JSONL file; `ValueError` naming a line that is not a JSON object."""
     with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig") as file:
         try:
             while (start := file.read(1)).isspace():
@@ -81,7 +59,7 @@ def read_objects(path: Path) -> Iterator[dict]:
         except UnicodeDecodeError as error:
             raise ValueError(f"{path} is not UTF-8: {error}.") from error
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise ValueError(f"{path} is no whole gzip file: {error}.") from error
+            raise ValueError(f"{path} is no complete gzip file: {error}.") from error
 
 
 def _loads(text: str, where: str):

@@ -1,9 +1,10 @@
-"""Repositories of data sets, on the hub or in a folder, read as exactly as single files. Nothing in them is executed."""
+"""Reads data sets on the hub or in a folder as exactly as single files. Nothing in them is executed."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from zipfile import BadZipFile
 
+import datasets
 import fsspec
 import pyarrow.parquet as pq
 import yaml
@@ -21,6 +22,7 @@ from datasets import (
     load_dataset_builder,
 )
 from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
+from datasets.fingerprint import Hasher
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
@@ -32,7 +34,7 @@ UNREADABLE = (DatasetGenerationError, ValueError, EOFError, OSError, BadZipFile,
 
 
 def reason(error: Exception) -> Exception:
-    """What went wrong: `datasets` hides it behind an error that says nothing."""
+    """What went wrong, which `datasets` hides behind an error that says nothing."""
     return error.__cause__ or error if isinstance(error, DatasetGenerationError) else error
 
 
@@ -42,22 +44,9 @@ def open_repository(
     """
     All splits of a repository; of all its configurations if it has several and no default.
 
-    Args:
-        repo_id (`str`):
-            Its name on the hub, or a folder. Out of reach of the hub, the files are used that were fetched before.
-        config (`str`, *optional*):
-            Configuration.
-        revision (`str`, *optional*):
-            Branch, tag or commit on the hub.
-        streaming (`bool`):
-            Whether the rows are read while they are iterated over. JSON is downloaded before.
-
-    Returns:
-        `DatasetDict` or `IterableDatasetDict`
-
-    Raises:
-        `FileNotFoundError`: if the repository is gone or out of reach.
-        `ValueError`: for an unknown configuration, damaged files, and text that would become numbers.
+    Without access to the hub, files from an earlier download are used. JSON is downloaded even for a stream. Raises
+    `FileNotFoundError` if the repository is gone or out of reach, and `ValueError` for an unknown configuration, damaged
+    files, and text that would become numbers.
     """
     try:
         try:
@@ -81,11 +70,11 @@ def open_repository(
 def _load(repo_id: str, config: str | None, revision: str | None, streaming: bool):
     """All splits of one configuration."""
     builder = load_dataset_builder(repo_id, name=config, revision=revision)
-    if builder.name == "cache" and builder.info.builder_name in ("json", "csv"):  # which is not exact
+    if builder.name == "cache" and builder.info.builder_name in ("json", "csv"):  # whose reader is not exact
         if folder := _find_snapshot(repo_id, revision):
             return open_repository(folder, config, None, streaming)
     if builder.name == "json" and builder.config.field is None:
-        # Archives are unpacked anew: the cache of `datasets` knows a local one by its name only
+        # Archives are unpacked anew, since the cache of `datasets` tells local ones apart by their names only
         manager = DownloadManager(download_config=DownloadConfig(force_extract=True))
         files = manager.download_and_extract(dict(builder.config.data_files))
         splits = {
@@ -98,11 +87,21 @@ def _load(repo_id: str, config: str | None, revision: str | None, streaming: boo
         _check_types(builder, streaming)
     if builder.name == "csv" and not builder.config.names:
         options, *_ = [keep_text(file, builder.config.sep) for file in _fetch(builder, streaming)]
+    if Path(repo_id).is_dir():
+        options["cache_dir"] = _cache_of(Path(repo_id), builder)
     return load_dataset(repo_id, name=config, revision=revision, streaming=streaming, **options)
 
 
+def _cache_of(folder: Path, builder: DatasetBuilder) -> str:
+    """A cache for a folder as it is now; the usual one knows only its name, and would return what it held before."""
+    names = [folder / "README.md", *(name for part in builder.config.data_files.values() for name in part)]
+    files = [file.resolve() for file in map(Path, names) if file.exists()]
+    stamp = [(str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files]
+    return str(Path(datasets.config.HF_DATASETS_CACHE, "folders", Hasher.hash(stamp)))
+
+
 def _find_snapshot(repo_id: str, revision: str | None) -> str | None:
-    """Where the files lie that an earlier run has fetched from the hub, if one has."""
+    """The folder of an earlier download from the hub, if there is one."""
     try:
         return snapshot_download(repo_id, repo_type="dataset", revision=revision, local_files_only=True)
     except (LocalEntryNotFoundError, HFValidationError):
@@ -110,7 +109,7 @@ def _find_snapshot(repo_id: str, revision: str | None) -> str | None:
 
 
 def _check_types(builder: DatasetBuilder, streaming: bool) -> None:
-    """Refuses parquet files whose text would become numbers, in the type of the first file or of the README."""
+    """Refuse parquet files whose text would become numbers, by the types of the first file or of the README."""
     wanted = builder.info.features
     if wanted is None and sum(map(len, builder.config.data_files.values())) == 1:
         return
@@ -127,7 +126,7 @@ def _check_types(builder: DatasetBuilder, streaming: bool) -> None:
 
 
 def _fetch(builder: DatasetBuilder, streaming: bool) -> list[str]:
-    """The files of all splits: downloaded, or for a stream where they are."""
+    """The files of all splits, downloaded unless they are streamed."""
     files = [file for part in builder.config.data_files.values() for file in part]
     return files if streaming else DownloadManager().download(files)
 

@@ -16,17 +16,7 @@ MARKED = re.compile(r"\\(?:boxed|fbox|framebox)|####")  # a worked solution that
 
 @dataclass(frozen=True)
 class Row:
-    """
-    What a row holds.
-
-    Args:
-        problem (`str`):
-            The question, as stored.
-        solution (`str`):
-            The gold answer.
-        system (`str`, *optional*):
-            The system message in front of the question.
-    """
+    """Problem and gold of a row, and the system message before the problem."""
 
     problem: str
     solution: str
@@ -34,29 +24,7 @@ class Row:
 
 
 def read_row(row: Mapping, columns: Columns) -> Row:
-    """
-    Problem and gold of a row.
-
-    Args:
-        row (`Mapping`):
-            A row of the data set.
-        columns ([`Columns`]):
-            Where problem and gold are.
-
-    Returns:
-        [`Row`]
-
-    Raises:
-        `ValueError`: saying why the row cannot be used.
-
-    Example:
-
-    ```python
-    >>> columns = Columns(problem=("prompt",), gold=("reward_model", "ground_truth"))
-    >>> read_row({"prompt": [{"role": "user", "content": "1+1?"}], "reward_model": {"ground_truth": "2"}}, columns)
-    Row(problem='1+1?', solution='2', system=None)
-    ```
-    """
+    """Problem and gold of a row; `ValueError` with the reason if the row cannot be used."""
     system, problem = question(value_at(row, columns.problem))
     try:
         solution = gold_text(value_at(row, columns.gold))
@@ -65,7 +33,7 @@ def read_row(row: Mapping, columns: Columns) -> Row:
         if not isinstance(worked, str) or not MARKED.search(worked):
             raise
         solution = gold_text(worked)
-    f"{system}{problem}{solution}".encode()  # half a character, as in "\ud800", is a ValueError here, not in Arrow
+    f"{system}{problem}{solution}".encode()  # half a character, as in "\ud800", fails here, not in Arrow
     return Row(problem, solution, system)
 
 

@@ -1,4 +1,4 @@
-"""Opens a data set: a repository on the hub, or a file or folder in its place. Nothing in it is executed."""
+"""Opens a data set: a repository on the hub, or a local file or folder. Nothing in it is executed."""
 
 import glob
 from pathlib import Path
@@ -32,31 +32,16 @@ def open_rows(
     streaming: bool = False,
 ) -> Dataset | IterableDataset:
     """
-    The rows of a data set as they are stored.
+    The rows of a data set as they are stored. Text in CSV and JSON files stays text: 025 does not become 25.
 
-    Args:
-        repo_id (`str`):
-            Repository on the hub, used if there is no `path`.
-        path (`str` or `Path`, *optional*):
-            A parquet, JSON, JSONL, CSV, TSV or Arrow file, or a folder in the shape of a repository or of
-            `save_to_disk`. Text in CSV and JSON files stays text, on the hub too: 025 is not turned into 25.
-        config (`str`, *optional*):
-            Configuration. Without one the default; where there is no default, all of them, one after the other.
-        revision (`str`, *optional*):
-            Branch, tag or commit on the hub.
-        split (`str`, *optional*):
-            Split. Without one the only one, or else `default_split`.
-        default_split (`str`, defaults to `"train"`):
-            What to take of several splits.
-        streaming (`bool`, defaults to `False`):
-            Whether the rows are read while they are iterated over. JSON on the hub is downloaded before.
-
-    Returns:
-        `Dataset` or `IterableDataset`
+    A `path` is read instead of the repository `repo_id` on the hub: a parquet, JSON, JSONL, CSV, TSV or Arrow file, or a
+    folder in the shape of a repository or of `save_to_disk`. Without `config`, the default configuration is read, or all
+    of them if there is no default; without `split`, the only one or else `default_split`. A stream of JSON on the hub is
+    downloaded first.
 
     Raises:
-        `FileNotFoundError`: if there is nothing at `path`, or the repository is gone or out of reach.
-        `ValueError`: for an unknown split or kind of file, one without rows, and for a broken line, by its number.
+        `FileNotFoundError`: if the path does not exist, or the repository is gone or out of reach.
+        `ValueError`: for an unknown split or kind of file, a file without rows, and a broken line, with its number.
     """
     if path is not None and not Path(path).is_dir():
         if split not in (None, "train") and split not in Path(path).name:

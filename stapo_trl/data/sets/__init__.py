@@ -1,1 +1,1 @@
-"""Data sets, one file each."""
+"""The data sets, one file each."""

@@ -15,34 +15,18 @@ from ..reading.source import READERS, open_rows
 
 @dataclass(frozen=True)
 class Benchmark:
-    """
-    Where an evaluation set is published, and what it holds.
-
-    Args:
-        repo_id (`str`):
-            Repository on the hub.
-        split (`str`):
-            Its split.
-        size (`int`):
-            Number of problems that are expected.
-        config (`str`, *optional*):
-            Its configuration.
-        year (`str`, *optional*):
-            Year of the contest; problems of other years in the same file are left out.
-        keep (`Callable`, *optional*):
-            Tells of a row whether it belongs to the set.
-    """
+    """Where an evaluation set is published, how many problems it has, and which rows belong to it."""
 
     repo_id: str
     split: str
     size: int
     config: str | None = None
-    year: str | None = None
+    year: str | None = None  # of the contest; problems of other years in the same file are dropped
     keep: Callable[[Mapping], bool] | None = None
 
 
 def _is_open_english_text_maths(row: Mapping) -> bool:
-    """OlympiadBench without images, proofs, physics and Chinese, as far as the row tells."""
+    """Excludes images, proofs, physics and Chinese from OlympiadBench, as far as the row tells."""
     images = [value for name, value in row.items() if name.startswith("image")]
     final = row.get("final_answer", "unknown")
     return (
@@ -84,20 +68,20 @@ def load_benchmark(
         name (`str`):
             One of `BENCHMARKS`.
         path (`str` or `Path`, *optional*):
-            A file in place of the hub, or a folder that holds a file or folder under the name of the set, such as
+            A file to read instead of the hub, or a folder with a file or folder named like the set, such as
             `math-500.parquet` or `AIME24/test.jsonl`.
         repo_id (`str`, *optional*):
             Another copy on the hub.
         revision (`str`, *optional*):
             Branch, tag or commit.
         split (`str`, *optional*):
-            Split, if not the usual or only one.
+            Split, by default the usual or only one.
         prompt_format (`str`, defaults to `"chat"`):
             `"chat"` or `"plain"`; see [`format_prompt`].
 
     Returns:
-        `Dataset`: columns `prompt`, `solution`, `problem_id` and `source`, one row for each problem. Another number
-        of rows than the set has is logged.
+        `Dataset`: columns `prompt`, `solution`, `problem_id` and `source`, one row per problem. A warning is logged if
+        the number of problems is not the published one.
 
     Raises:
         `ValueError`: for an unknown name, columns or golds.
@@ -134,14 +118,14 @@ def _belongs(row: Mapping, benchmark: Benchmark) -> bool:
 
 
 def _year(row: Mapping) -> str | None:
-    """Year of a contest problem, if the row tells it."""
+    """The year of a contest problem, if the row tells it."""
     year = next((str(row[name]) for name in ("year", "Year") if row.get(name)), None)
     in_url = re.search(r"\b((?:19|20)\d\d)_(?:AIME|AMC)", str(row.get("url") or ""))
     return in_url[1] if in_url else year
 
 
 def _find(path: Path, name: str) -> Path:
-    """The path itself if it is a file; in a folder, the file or folder that bears the name of the set."""
+    """The path itself if it is a file; in a folder, the file or folder that is named like the set."""
     if not path.is_dir():
         return path
     inside = sorted(path.rglob("*"))

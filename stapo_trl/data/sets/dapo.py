@@ -1,30 +1,22 @@
-"""DAPO-Math-17k: competition problems whose answers were rewritten to integers, the paper's training set."""
+"""DAPO-Math-17k, the paper's training set: competition problems whose answers were rewritten to integers."""
 
 from pathlib import Path
 
 from datasets import Dataset, IterableDataset
 
-from ..problems import load_problems
-from ..reading.source import open_rows
+from .training import load_training_set
 
 
 def load_dapo(
-    path: str | Path | None = None,
-    *,
-    repo_id: str = "BytedTsinghua-SIA/DAPO-Math-17k",
-    config: str | None = None,
-    revision: str | None = None,
-    split: str | None = None,
-    streaming: bool = False,
-    unusable: str = "drop",
-    **options,
+    path: str | Path | None = None, *, repo_id: str = "BytedTsinghua-SIA/DAPO-Math-17k", **options
 ) -> Dataset | IterableDataset:
     r"""
     DAPO-Math-17k, every problem once.
 
     The published file repeats each of its problems about a hundred times (1,791,700 rows), wraps them in an instruction
-    to end with `Answer: ...`, and gives a handful of them different golds in different copies. A row of it, and one of
-    the cleaned copies `open-r1/DAPO-Math-17k-Processed` and `haizhongzheng/DAPO-Math-17K-cleaned`, which load as well:
+    to end with `Answer: ...`, and gives a handful of them different golds in different copies. The cleaned copies
+    `open-r1/DAPO-Math-17k-Processed` (`config="en"` leaves out the Chinese problems) and
+    `haizhongzheng/DAPO-Math-17K-cleaned` load as well. A row of either kind:
 
     ```python
     {
@@ -39,24 +31,14 @@ def load_dapo(
 
     Args:
         path (`str` or `Path`, *optional*):
-            A local file or folder in place of the hub.
+            A local file or folder to read instead of the hub.
         repo_id (`str`, defaults to `"BytedTsinghua-SIA/DAPO-Math-17k"`):
             Copy on the hub.
-        config (`str`, *optional*):
-            Its configuration: `"en"` of the Processed copy leaves out the Chinese problems.
-        revision (`str`, *optional*):
-            Branch, tag or commit.
-        split (`str`, *optional*):
-            Split; every copy has one, `train`.
-        streaming (`bool`, defaults to `False`):
-            Whether rows are read while they are iterated over; repeats stay then.
-        unusable (`str`, defaults to `"drop"`):
-            What becomes of rows that cannot be used; see [`load_problems`].
         **options:
-            `prompt_format`, `instruction` and `columns` of [`load_problems`].
+            `config`, `revision`, `split`, `streaming`, `unusable` (`"drop"` by default), `columns`, `prompt_format` and
+            `instruction`; see [`load_training_set`].
 
     Returns:
         `Dataset` or `IterableDataset`: columns `prompt`, `solution`, `problem_id` and `source`.
     """
-    rows = open_rows(repo_id, path, config, revision, split, streaming=streaming)
-    return load_problems(rows, "dapo-math-17k", unusable=unusable, **options)
+    return load_training_set("dapo-math-17k", repo_id, path, **options)

@@ -1,12 +1,11 @@
-"""A file of one's own."""
+"""Problems from a local file."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 from datasets import Dataset, IterableDataset
 
-from ..problems import load_problems
-from ..reading.source import open_rows
+from .training import load_training_set
 
 
 def load_local(
@@ -26,15 +25,15 @@ def load_local(
         path (`str` or `Path`):
             The file or folder.
         columns (`Mapping[str, str]`, *optional*):
-            Where `"problem"` and `"solution"` are if the usual names do not tell; dots lead into nested columns.
+            The columns of `"problem"` and `"solution"` if they have unusual names; dots lead into nested columns.
         config (`str`, *optional*):
-            Configuration, of a folder that has several.
+            Configuration of a folder that has several.
         split (`str`, *optional*):
-            Split, of a folder that has several.
+            Split of a folder that has several.
         streaming (`bool`, defaults to `False`):
-            Whether rows are read while they are iterated over.
+            Whether to read rows while they are iterated over.
         unusable (`str`, defaults to `"raise"`):
-            What becomes of rows that cannot be used; see [`load_problems`].
+            What to do with rows that cannot be used; see [`load_problems`].
         **options:
             `prompt_format` and `instruction` of [`load_problems`].
 
@@ -44,8 +43,10 @@ def load_local(
     Example:
 
     ```python
-    load_local("sums.csv", columns={"problem": "text", "solution": "result"})[0]["solution"]  # '025', as it is written
+    load_local("sums.csv", columns={"problem": "text", "solution": "result"})[0]["solution"]  # '025', as written
     ```
     """
-    rows = open_rows("", path, config, None, split, streaming=streaming)
-    return load_problems(rows, Path(path).name.partition(".")[0], columns, unusable=unusable, **options)
+    name = Path(path).name.partition(".")[0]
+    return load_training_set(
+        name, "", path, config, split=split, streaming=streaming, unusable=unusable, columns=columns, **options
+    )

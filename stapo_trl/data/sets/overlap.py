@@ -1,4 +1,4 @@
-"""Which problems of a data set are those of an evaluation set."""
+"""Which problems of a data set belong to an evaluation set."""
 
 import json
 from collections.abc import Iterable
@@ -13,25 +13,13 @@ FILE = Path(__file__).with_name("fingerprints.json")
 
 @cache
 def benchmark_fingerprints() -> dict[str, frozenset[str]]:
-    """
-    Fingerprints of the problems of each evaluation set, as they were published: nothing has to be downloaded.
-
-    Returns:
-        `dict[str, frozenset[str]]`: by the names in `BENCHMARKS`.
-    """
+    """Fingerprints of the published problems of each evaluation set, so that nothing has to be downloaded."""
     return {name: frozenset(prints) for name, prints in json.loads(FILE.read_text()).items()}
 
 
 def count_overlap(problems: Iterable[str]) -> dict[str, int]:
-    r"""
-    How many of the problems belong to each evaluation set, by their normalised text.
-
-    Args:
-        problems (`Iterable[str]`):
-            Texts, with or without a known instruction around them.
-
-    Returns:
-        `dict[str, int]`: different problems, by the names in `BENCHMARKS`.
+    """
+    How many different problems belong to each evaluation set, by their normalised text without known instructions.
 
     Example:
 

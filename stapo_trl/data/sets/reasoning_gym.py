@@ -29,7 +29,7 @@ def load_reasoning_gym(
         task (`str`):
             Name of the task, such as `"chain_sum"`.
         size (`int`, defaults to `1000`):
-            Problems to generate; repeated questions are left out.
+            Problems to generate; repeated questions are dropped.
         seed (`int`, defaults to `0`):
             Seed of the generator.
         prompt_format (`str`, defaults to `"chat"`):
@@ -41,12 +41,12 @@ def load_reasoning_gym(
 
     Returns:
         `Dataset`: columns `prompt`, `solution` (a right answer, empty if the task gives none), `problem_id`, `source`,
-        and `entry`, the whole entry as JSON for the scorer: its metadata have another shape in every task.
+        and `entry`, which holds everything for the scorer, as JSON since every task has metadata of another shape.
 
     Raises:
         `ImportError`: without reasoning-gym.
-        `ValueError`: for an unknown task, and for one whose scorer accepts none of its own answers. Single problems
-            whose answer it does not accept in a box are left out.
+        `ValueError`: for an unknown task, and for one whose scorer accepts none of its own answers. (Single problems
+            whose own answer it does not accept in a box are dropped.)
 
     Example:
 

@@ -1,1 +1,1 @@
-"""Whether a final answer equals the gold, in bounded time."""
+"""From a response and a gold answer to a verdict, in bounded time."""

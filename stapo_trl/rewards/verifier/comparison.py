@@ -1,4 +1,4 @@
-"""Whether two answers are the same, by structure: lists, tuples, sets, matrices, relations, and what they hold."""
+"""Compares two answers by structure: lists, tuples, sets, matrices, relations, and what they hold."""
 
 import re
 from functools import lru_cache
@@ -27,19 +27,14 @@ QUANTIFIER = re.compile(r"^\\forall[^,:]*[,:]|(?:,|\\text\{) ?for (?:all|every|a
 
 
 class Comparison:
-    """Compares normalised answers; expressions that exact arithmetic cannot decide go to `leaf`.
-
-    Args:
-        leaf (`Callable`): Called with (answer, gold); `True`, `False` or `None`.
-        tolerance (`float`, *optional*, defaults to `0.0`): Relative error that a plain number may have.
-    """
+    """Compares normalised answers; what exact arithmetic cannot decide goes to `leaf`."""
 
     def __init__(self, leaf: Leaf = undecided, tolerance: float = 0.0):
         self.leaf = leaf
         self.scalars = Scalars(leaf, tolerance)
 
     def same(self, answer: str, gold: str) -> bool | None:
-        """Whether the answer is the gold; `None` if it takes symbolic work (see `leaf`) to tell."""
+        """Whether the answer is the gold; `None` if only symbolic work can tell."""
         answer, gold = ungroup(answer), ungroup(gold)
         if answer == gold:
             return True
@@ -81,10 +76,12 @@ class Comparison:
         answers, golds = self._items(answer), self._items(gold)
         if len(answers) == 1 == len(golds):
             return self._single(answers[0], golds[0])
-        # One side is a list without brackets.
+        # One side is a list without brackets
         of_answer = brackets(answer) if len(answers) == 1 else None
         of_gold = brackets(gold) if len(golds) == 1 else None
-        if of_gold and of_gold[0] + of_gold[2] == "()":  # the gold is a point: a pair without brackets will do
+        if (
+            of_gold and of_gold[0] + of_gold[2] == "()"
+        ):  # the gold is a point, for which a pair without brackets will do
             return self._ordered(self._values(answers), split(of_gold[1], ","))
         if of_answer and of_answer[0] + of_answer[2] in ("()", "[]"):
             inside = split(of_answer[1], ",")
@@ -117,7 +114,7 @@ class Comparison:
         return [value, *rest] if self._name(head) and not any(map(related, rest)) else None
 
     def _items(self, text: str) -> list[str]:
-        """Members of a list; a plus-minus sign stands for two."""
+        """The members of a list, where a plus-minus sign stands for two."""
         items = []
         for item in split(text, ","):
             signs = PLUS_MINUS.findall(item)
@@ -137,7 +134,7 @@ class Comparison:
         return parts[0] if len(parts) > 1 and not re.search(r"[<>]", item) and NAME.fullmatch(parts[0]) else None
 
     def _values(self, items: list[str]) -> list[str]:
-        """Right sides of assignments, those to coordinates in the order x, y, z; other items as they are."""
+        """The right sides of assignments, those of coordinates in the order x, y, z; other items as they are."""
         names = [self._name(item) for item in items]
         if not all(names):
             return items
@@ -291,12 +288,12 @@ def _interval(text: str) -> tuple[str, str] | None:
 
 
 def _condition(builder: re.Match) -> str:
-    """{x | x > 2} says no more than x > 2."""
+    """What a set-builder requires: {x | x > 2} says no more than x > 2."""
     return builder[2] if RELATION.search(builder[2]) and builder[1] in builder[2] else builder[0]
 
 
 def _without_estimate(text: str) -> str:
-    r"""1/3 \approx 0.33 is 1/3, but x \approx 11 is 11, for want of better."""
+    r"""The exact side of \approx (1/3 \approx 0.33 is 1/3), or the estimate of a name (x \approx 11 is 11)."""
     parts = APPROXIMATELY.split(text)
     if len(parts) == 1:
         return text
@@ -306,5 +303,5 @@ def _without_estimate(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def canonical(text: str) -> str:
-    """`normalize`, remembered: every gold comes once per completion of its group."""
+    """`normalize` with a memory, since every gold comes once per completion of its group."""
     return normalize(text)

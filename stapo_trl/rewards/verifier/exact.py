@@ -1,4 +1,4 @@
-"""Exact rational arithmetic on normalised answers: decides plain numbers without sympy, and refuses giants."""
+"""Exact rational arithmetic on normalised answers, which decides plain numbers without sympy and refuses giants."""
 
 import re
 from fractions import Fraction
@@ -7,10 +7,10 @@ from math import comb, factorial, gcd, isqrt, log2
 from .text.brackets import braced
 
 
-# A result of more bits than this (about 6,000 digits) is no answer to anything; 2007! fits.
+# About 6,000 digits; 2007! fits
 MAX_BITS = 20_000
 MAX_DEPTH = 40
-# x^{9^9} and a sum up to 10^7 take a worker its whole time limit.
+# x^{9^9} or a sum up to 10^7 would cost a worker its whole time limit
 MAX_EXPONENT = 100_000
 MAX_EXPONENTS = 100
 GREEK = (
@@ -28,11 +28,11 @@ REPEATING = re.compile(
 
 
 class TooLarge(ValueError):
-    """The expression is a number, but one too large to write down."""
+    """A number too large to write down."""
 
 
 class NotReadable(Exception):
-    """The text is no expression of this kind."""
+    """Text that is no expression of this kind."""
 
 
 def _power(base: Fraction, exponent: Fraction) -> Fraction:
@@ -72,7 +72,7 @@ class Reader:
         index = 0
         while index < len(text):
             match = TOKEN.match(text, index)
-            # Giants in front of an unknown command are refused too, so the rest is only marked.
+            # The rest is only marked, so that giants before an unknown command are refused too
             self.tokens.append(match[1] if match else "?")
             if not match:
                 break
@@ -93,7 +93,7 @@ class Reader:
     def added(self, left: Fraction, right: Fraction) -> Fraction:
         return left + right
 
-    def whole(self, value: Fraction) -> int:
+    def natural(self, value: Fraction) -> int:
         """A number that may be counted up to, for factorials and binomials."""
         if value.denominator != 1 or value < 0:
             fail()
@@ -107,7 +107,6 @@ class Reader:
         return value
 
     def read(self) -> Fraction:
-        """The value of the whole text."""
         value = self.sum()
         if self.position < len(self.tokens):
             fail()
@@ -148,7 +147,7 @@ class Reader:
             elif token in ("/", r"\div"):
                 self.take()
                 divisor = self.factor()
-                if divisor == 0 or self.starts_factor():  # 1/2x is read both ways
+                if divisor == 0 or self.starts_factor():  # 1/2x can be read in two ways
                     fail()
                 value /= divisor
             elif self.starts_factor():
@@ -170,7 +169,7 @@ class Reader:
                 value = self.power(value, self.exponent())
             elif self.peek() == "!":
                 self.take()
-                value = self.number(factorial(self.whole(value)))
+                value = self.number(factorial(self.natural(value)))
             else:
                 return value
 
@@ -199,10 +198,10 @@ class Reader:
             top, bottom = self.group(), self.group()
             return top / bottom if bottom else fail()
         if token == r"\sqrt":
-            degree = self.whole(Reader.group(self)) if self.peek() == "[" else 2
+            degree = self.natural(Reader.group(self)) if self.peek() == "[" else 2
             return self.root(self.group(), degree) if 1 <= degree <= 64 else fail()
         if token == r"\binom":
-            top, bottom = self.whole(self.group()), self.whole(self.group())
+            top, bottom = self.natural(self.group()), self.natural(self.group())
             return self.number(comb(top, bottom))
         if is_name(token):
             return self.name(token)
@@ -212,7 +211,7 @@ class Reader:
 
 
 def is_name(token: str) -> bool:
-    """Whether a token is a letter of either alphabet."""
+    """Whether a token is a Latin or Greek letter."""
     return (
         token[:1].isalpha() or token[:1] == "\\" and re.match(r"\\(?:" + GREEK + r")(?![A-Za-z])", token) is not None
     )
@@ -229,22 +228,9 @@ def _repeating(text: str) -> Fraction | None:
 
 
 def rational(text: str) -> Fraction | None:
-    r"""The exact value of a normalised expression, if it is a rational number that can be written down.
+    """The exact value of a normalised expression, `None` if it is not plainly a rational number.
 
-    Args:
-        text (`str`): Normalised text; `+ - * / ^ !`, brackets, `\frac`, `\sqrt`, `\binom`, repeating decimals.
-
-    Returns:
-        `Fraction` or `None`: `None` if the text is no rational number (or not plainly one).
-
-    Raises:
-        `TooLarge`: If a number on the way has more than about 6,000 digits or brackets nest deeper than 40.
-
-    Example:
-    ```python
-    >>> rational("10^{-2}"), rational("0.1\\overline{6}"), rational("x+1")
-    (Fraction(1, 100), Fraction(1, 6), None)
-    ```
+    Raises `TooLarge` if a number on the way has more than about 6,000 digits or brackets nest deeper than 40.
     """
     repeating = _repeating(text.lstrip("-+"))
     if repeating is not None:
@@ -258,16 +244,7 @@ def rational(text: str) -> Fraction | None:
 
 
 def refuse_giants(text: str) -> None:
-    r"""Raises `TooLarge` for an exponent or bound beyond 100,000 anywhere in a normalised expression.
-
-    Example:
-    ```python
-    >>> refuse_giants("x^{9^{9^{9}}}")
-    Traceback (most recent call last):
-    ...
-    stapo_trl.rewards.verifier.exact.TooLarge
-    ```
-    """
+    """Raise `TooLarge` for an exponent or bound beyond 100,000 anywhere in a normalised expression."""
     groups = [match.end() for match in re.finditer(r"\^(?=\{)", text)]
     if len(groups) > MAX_EXPONENTS:
         raise TooLarge
@@ -279,35 +256,13 @@ def refuse_giants(text: str) -> None:
 
 
 def decimals(text: str) -> int | None:
-    """How many decimals a plain decimal number shows; `None` if the text is none.
-
-    Example:
-    ```python
-    >>> decimals("0.3333"), decimals("12"), decimals("1/3")
-    (4, None, None)
-    ```
-    """
+    """How many decimals a plain decimal number shows; `None` if the text is no such number."""
     match = re.fullmatch(r"[-+]?\d*\.(\d+)", text)
     return len(match[1]) if match else None
 
 
 def approximates(decimal: Fraction, places: int, value: Fraction) -> bool:
-    """Whether a decimal with `places` shown decimals is `value` written out: at least six decimals and digits, all right.
-
-    Args:
-        decimal (`Fraction`): The decimal as written.
-        places (`int`): Number of decimals shown.
-        value (`Fraction`): The value (for an irrational one, to 40 digits or more).
-
-    Returns:
-        `bool`: `True` if both agree when rounded to six decimals and every digit shown is right (cut or rounded).
-
-    Example:
-    ```python
-    >>> approximates(Fraction("0.333333"), 6, Fraction(1, 3)), approximates(Fraction("0.333"), 3, Fraction(1, 3))
-    (True, False)
-    ```
-    """
+    """Whether a decimal that shows `places` decimals is `value` cut or rounded, with at least six decimals and six digits."""
     if places < 6 or abs(decimal) * 10**places < 10**5:
         return False
     cut = Fraction(int(value * 10**places), 10**places)
@@ -315,14 +270,7 @@ def approximates(decimal: Fraction, places: int, value: Fraction) -> bool:
 
 
 def terminates(value: Fraction) -> bool:
-    """Whether the decimal expansion of `value` ends, so that only the exact decimal is right.
-
-    Example:
-    ```python
-    >>> terminates(Fraction(1, 1024)), terminates(Fraction(1, 3))
-    (True, False)
-    ```
-    """
+    """Whether the decimal expansion of a value ends, so that only the exact decimal is right."""
     rest = value.denominator
     while (common := gcd(rest, 10)) > 1:
         rest //= common

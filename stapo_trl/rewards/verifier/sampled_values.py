@@ -8,18 +8,18 @@ from fractions import Fraction
 from .exact import NotReadable, Reader, TooLarge, fail
 
 
-# f(x), P(5) and dx/dt are no products.
+# f(x), P(5) and dx/dt are no products
 NO_PRODUCT = re.compile(
     r"[A-Za-z](?:_\{\w+\})?\([^()+\-*/^]*\)|[fghuvFGHPQTLIJVUWNS](?:_\{\w+\})?\(|'|d(?:\^\{?\d\}?)?[A-Za-z\\]"
 )
 CONSTANT = re.compile(r"[ei]|\\pi(?![A-Za-z])")
 POINTS = 4
-# Relative difference that rounding in double precision does not explain, for numbers of moderate size.
+# A relative difference that rounding cannot explain between doubles of moderate size
 CLEAR, MODERATE = 1e-6, 1e12
 
 
 class _AtPoint(Reader):
-    """Exact values; every letter, also e and pi, is an arbitrary whole number, so what is equal is equal for all."""
+    """Exact values in which every letter, also e and pi, is an arbitrary whole number: what is equal is equal for all."""
 
     def __init__(self, text: str, point: int):
         super().__init__(text)
@@ -36,7 +36,7 @@ class _AtPoint(Reader):
 
 
 class _Roughly(Reader):
-    """Complex doubles; letters are arbitrary positive numbers, e, i and pi are themselves."""
+    """Complex doubles in which letters are arbitrary positive numbers, but e, i and pi are themselves."""
 
     CONSTANTS = {"e": math.e, "i": 1j, r"\pi": math.pi}
 
@@ -59,31 +59,18 @@ class _Roughly(Reader):
     def root(self, base: complex, degree: int) -> complex:
         return base ** (1 / degree)
 
-    def whole(self, value: complex) -> int:
-        return super().whole(Fraction(int(value.real))) if value == int(value.real) and abs(value) < 15 else fail()
+    def natural(self, value: complex) -> int:
+        return super().natural(Fraction(int(value.real))) if value == int(value.real) and abs(value) < 15 else fail()
 
     def limit(self, value: complex) -> complex:
         return value if value == 0 or 1 / MODERATE < abs(value) < MODERATE else fail()
 
 
 def same_by_value(answer: str, gold: str) -> bool | None:
-    r"""Whether two normalised algebraic expressions are equal, if a few values tell.
+    """Whether two normalised algebraic expressions are equal, if a few values tell.
 
-    `True` if both are rational functions of their letters and have the same exact value at random points; `False` if
-    they clearly differ at one; `None` where there is more to it (roots that agree, functions, calls, derivatives).
-
-    Args:
-        answer (`str`): Normalised answer.
-        gold (`str`): Normalised gold.
-
-    Returns:
-        `bool` or `None`
-
-    Example:
-    ```python
-    >>> same_by_value("x^{2}+2x+1", "(x+1)^{2}"), same_by_value("2\\sqrt{3}", "3\\sqrt{2}")
-    (True, False)
-    ```
+    `True` if both are rational functions of their letters with the same exact value at random points, `False` if they
+    clearly differ at one, `None` where that does not decide (roots that agree, function calls, derivatives).
     """
     if NO_PRODUCT.search(answer) or NO_PRODUCT.search(gold):
         return None

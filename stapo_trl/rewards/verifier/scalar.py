@@ -1,4 +1,4 @@
-"""Whether two single values are the same: numbers with their units, percentages, times, bases, words."""
+"""Compares single values: numbers with their units, percentages, times, bases, words."""
 
 import re
 from collections.abc import Callable
@@ -10,33 +10,31 @@ from .text.brackets import ungroup
 from .text.quantity import based, clock, quantity, same_time
 
 
-# Decides a pair of expressions that exact arithmetic cannot: True, False, or None for "cannot tell".
+# Decides a pair of (answer, gold) that exact arithmetic cannot: True, False, or None for "cannot tell"
 Leaf = Callable[[str, str], bool | None]
 
 
 def undecided(answer: str, gold: str) -> None:
-    """The leaf that knows nothing."""
+    return None
 
 
 PLAIN = re.compile(r"-?\d+(?:\.\d+)?")
-# A lone letter, and words: "less than 0" is no product with 0.
+# A lone letter, and words: "less than 0" is no product with 0
 NO_NUMBER = re.compile(r"^[A-Za-df-z]$|^(?!.*\\int).*(?<![A-Za-z\\])[A-Za-z]{3,}")
 ARTICLE = re.compile(r"^(?:an?|the) ", re.IGNORECASE)
 
 
 def three_valued(values: list[bool | None], decisive: bool) -> bool | None:
-    """`decisive` if it occurs, else `None` if something is unknown, else its opposite: any (True) and all (False)."""
+    """`decisive` if it occurs, else `None` if a value is unknown, else its opposite: any() for True, all() for False."""
     if decisive in values:
         return decisive
     return None if None in values else not decisive
 
 
 class Scalars:
-    """Compares normalised single values; expressions that exact arithmetic cannot decide go to `leaf`.
+    """Compares normalised single values; what exact arithmetic cannot decide goes to `leaf`.
 
-    Args:
-        leaf (`Callable`): Called with (answer, gold); `True`, `False` or `None`.
-        tolerance (`float`): Relative error that a plain number may have.
+    `tolerance` is the relative error that a plain number may have.
     """
 
     def __init__(self, leaf: Leaf, tolerance: float):
@@ -69,7 +67,7 @@ class Scalars:
         return of_answer[1] == 10 and self._expressions(of_answer[0], gold)
 
     def _percent(self, ours, theirs) -> bool | None:
-        """28% is 28, 28% and 0.28; a plain 42 is also 42%, a plain 0.28 only 28%; 42 is not 4200%."""
+        """28% is 28, 28% and 0.28; a plain 42 is also 42%, a plain 0.28 only 28%, and 42 is not 4200%."""
         if ours.unit == theirs.unit:
             return self._expressions(ours.core, theirs.core)
         value = rational_or_none(theirs.core)
@@ -96,7 +94,7 @@ class Scalars:
             return self._numbers(ours, theirs, decimals(answer), decimals(gold))
         if answer.isalpha() and len(answer) > 1 and answer.lower() == gold.lower():
             return True
-        words = _words(answer), _words(gold)
+        words = _as_words(answer), _as_words(gold)
         if any(words):
             return (
                 words[0] == words[1]
@@ -109,7 +107,7 @@ class Scalars:
         return self.leaf(answer, gold) if by_value is None else by_value
 
     def _numbers(self, ours: Fraction, theirs: Fraction, places: int | None, gold_places: int | None) -> bool:
-        """Whether two exact values are the same answer; `places` are the decimals shown, if a plain decimal."""
+        """Whether two exact values are the same answer, given the decimals that each shows if it is a plain decimal."""
         if ours == theirs or self.tolerance and abs(ours - theirs) <= self.tolerance * abs(theirs):
             return True
         if places is not None and not terminates(theirs):
@@ -120,15 +118,15 @@ class Scalars:
 
 
 def rational_or_none(text: str) -> Fraction | None:
-    """`rational` of what is left without unit; a giant counts as unknown."""
+    """`rational` without the unit; a giant counts as unknown."""
     try:
         return rational(quantity(text).core)
     except TooLarge:
         return None
 
 
-def _words(text: str) -> str | None:
-    r"""Text that is a word and no product: \text{east}, Evelyn, ABC, "no solution"."""
+def _as_words(text: str) -> str | None:
+    r"""Lower-case text that is words and no product: \text{east}, Evelyn, ABC, "no solution"."""
     match = re.fullmatch(r"(?:\\text\{)?([A-Za-z][A-Za-z '.-]*)\}?", text)
     if not match:
         return None

@@ -1,4 +1,4 @@
-"""Symbolic equality of two expressions with math-verify and sympy. Runs inside a worker process only: it may hang."""
+"""Symbolic equality of two expressions with math-verify and sympy, for worker processes only: it may hang."""
 
 import logging
 import random
@@ -43,12 +43,12 @@ from .text.quantity import TRIGONOMETRIC
 logging.getLogger("math_verify").setLevel(logging.CRITICAL)
 
 DIGITS = 50
-# Two exact values that agree to this relative error are the same value.
+# Values that agree to this relative error are the same
 CLOSE = Fraction(1, 10**30)
 READING = NormalizationConfig(basic_latex=True, units=False, malformed_operators=False, nits=False, boxed="none")
 CASE = ConversionConfig(lowercase_symbols=False)
 UNFINISHED = (Integral, Limit, Product, Sum)
-# The parser learns its grammar as it goes; what it learns before the workers fork, they all know.
+# The parser learns its grammar as it goes; what it learns before the workers fork, they all know
 LESSONS = (
     r"\frac{\sqrt{2}+x^{2}}{3}-\pi",
     r"2\sin(3x)+\cos^{2}y",
@@ -57,12 +57,12 @@ LESSONS = (
     r"0<x\le1",
     r"e^{-2t}\ln x",
 )
-# What the parser drops in silence or reads as a product of letters.
+# What the parser drops silently or reads as a product of letters
 IGNORED = re.compile(r"\\(?:ldots|angle|triangle|perp|parallel)|[)\]}]'|(?<=[\d)])_")
 FUNCTION = r"(\\(?:arc)?(?:sin|cos|tan|cot|sec|csc|ln|lg|log(?:_\{[^{}]*\})?)(?:\^\{[^{}]*\})?)"
 ARGUMENT = r"(?:\d|[A-Za-z]|\\[a-z]+ ?(?:\{[^{}]*\}){1,2}|\\(?:alpha|beta|gamma|theta|phi|omega|pi) ?|\^\{[^{}]*\})"
 # A derivative is not its function, gamma is a letter, the exponent T is no transposition,
-# and a product behind an argument, as in \ln 2 \cdot 3, is not part of it.
+# and a product after an argument, as in \ln 2 \cdot 3, is not part of it
 SYMBOLS = (
     (re.compile(r"([A-Za-z])('+)"), lambda match: f"{match[1]}_{{{'p' * len(match[2])}rime}}"),
     (re.compile(r"\\gamma(?![A-Za-z])|\\Gamma(?![A-Za-z(])"), r"\\Upsilon "),
@@ -70,26 +70,19 @@ SYMBOLS = (
     (re.compile(FUNCTION + r" ?(" + ARGUMENT + r"+)(?=\\(?:cdot|times))"), r"\1(\2)"),
 )
 DEGREES = re.compile(r"(\d+(?:\.\d+)?|\\frac\{\d+\}\{\d+\}|[a-z])\^\\circ ?")
-# Functions of whole numbers: their identities need not hold in between.
-WHOLE = re.compile(r"\\[lr]?(?:floor|ceil)|!|\\binom|\(-1\)\^|\\gcd|\\bmod|\\mod|\\pmod")
+# Functions of whole numbers, whose identities need not hold in between
+OF_INTEGERS = re.compile(r"\\[lr]?(?:floor|ceil)|!|\\binom|\(-1\)\^|\\gcd|\\bmod|\\mod|\\pmod")
 
 
 def warm_up() -> None:
-    """Reads the lessons, before the workers fork."""
+    """Read the lessons, before the workers fork."""
     for lesson in LESSONS:
         read(lesson)
 
 
 @lru_cache(maxsize=256)
 def read(text: str) -> Basic | MatrixBase | None:
-    """The sympy object that math-verify's parser makes of a normalised answer, floats exact, one kind of symbol.
-
-    Args:
-        text (`str`): Normalised text.
-
-    Returns:
-        `Basic`, `MatrixBase` or `None`: `None` if the parser refuses the text.
-    """
+    """What math-verify's parser makes of a normalised answer, with exact floats and real symbols; `None` if it refuses."""
     if TRIGONOMETRIC.search(text):
         text = DEGREES.sub(r"(\\frac{\1 \\pi}{180})", text)
     if IGNORED.search(text):
@@ -108,7 +101,7 @@ def read(text: str) -> Basic | MatrixBase | None:
         )
     except (MemoryError, RecursionError):
         raise
-    except Exception:  # the parser raises bare Exception for text it does not know
+    except Exception:  # the parser raises a bare Exception for text it does not know
         return None
     if not isinstance(parsed, (Basic, MatrixBase)) or parsed.has(zoo, nan):
         return None
@@ -118,7 +111,7 @@ def read(text: str) -> Basic | MatrixBase | None:
 
 
 def _number(expression: Expr) -> tuple[Fraction, Fraction] | None:
-    """(real, imaginary) to 50 digits."""
+    """Real and imaginary part to 50 digits."""
     value = expression.evalf(DIGITS)
     real, imaginary = value.as_real_imag()
     if not (real.is_number and imaginary.is_number and real.is_finite and imaginary.is_finite):
@@ -135,23 +128,23 @@ def _close(left: tuple, right: tuple) -> bool:
 
 
 def _vanishes(difference: Expr) -> bool:
-    """Whether a number is 0 to 400 digits, for values such as sqrt(10^40 + 1) and 10^20 that 50 digits do not tell."""
+    """Whether a number is 0 to 400 digits: 50 do not tell sqrt(10^40 + 1) from 10^20."""
     try:
         return difference.evalf(2, maxn=1400, strict=True) == 0
     except PrecisionExhausted:
         return True
 
 
-def _same_at_points(ours: Expr, theirs: Expr, whole: bool) -> bool | None:
-    """Compares two expressions at random points; `None` if they cannot be evaluated at enough of them."""
+def _same_at_points(ours: Expr, theirs: Expr, integers_only: bool) -> bool | None:
+    """Compare two expressions at random points; `None` if they cannot be evaluated at enough of them."""
     names = sorted(ours.free_symbols | theirs.free_symbols, key=lambda symbol: symbol.name)
     draw = random.Random(0)
     agreed = 0
     for attempt in range(14):
-        if whole:
+        if integers_only:
             point = {name: Integer(draw.randint(2, 9 + attempt)) for name in names}
         else:
-            # Positive points first; a negative one counts only where both sides are real there.
+            # Positive points first; a negative one counts only where both sides are real
             sign = -1 if attempt % 4 == 3 else 1
             point = {name: sign * Rational(draw.randint(200, 3000), 997) for name in names}
         try:
@@ -161,7 +154,7 @@ def _same_at_points(ours: Expr, theirs: Expr, whole: bool) -> bool | None:
         if left is None or right is None:
             continue
         if not _close(left, right):
-            if not whole and sign < 0 and (left[1] or right[1]):
+            if not integers_only and sign < 0 and (left[1] or right[1]):
                 continue
             return False
         agreed += 1
@@ -187,21 +180,14 @@ def _same_expressions(ours: Expr, theirs: Expr, answer: str, gold: str) -> bool 
         return False
     if ours.atoms(AppliedUndef) or theirs.atoms(AppliedUndef):
         return None
-    return _same_at_points(ours, theirs, bool(WHOLE.search(answer) or WHOLE.search(gold)))
+    return _same_at_points(ours, theirs, bool(OF_INTEGERS.search(answer) or OF_INTEGERS.search(gold)))
 
 
 def same(answer: str, gold: str) -> bool | None:
-    r"""Whether two normalised expressions are equal, with math-verify's parser and grader.
+    """Whether two normalised expressions are equal; `None` if one of them cannot be read.
 
-    Plain values are compared by relative error, expressions in letters at random points; relations, sets and what
-    else there is go through `math_verify.verify` with exact numbers, so that its rounding finds nothing to round.
-
-    Args:
-        answer (`str`): Normalised answer.
-        gold (`str`): Normalised gold.
-
-    Returns:
-        `bool` or `None`: `None` if the answer or the gold cannot be read.
+    Plain values are compared by relative error, expressions with letters at random points. Relations, sets and the rest go
+    through `math_verify.verify` with exact numbers, so that its rounding finds nothing to round.
     """
     theirs, ours = (
         _joined(items) if len(items := split(text, ",")) > 1 and related(text) else read(text)
@@ -235,7 +221,7 @@ def same(answer: str, gold: str) -> bool | None:
 
 
 def _solutions(relation: Basic) -> Set | None:
-    """The real solutions of an inequality (or a chain of them) in one letter; a set as it is; `None` for anything else."""
+    """The real solutions of an inequality (or a chain) in one letter; a set as it is; `None` for anything else."""
     if isinstance(relation, Set):
         return relation
     parts = relation._unsorted_args if isinstance(relation, And) else [relation]
@@ -264,16 +250,7 @@ def _proportional(ours: Expr, theirs: Expr) -> bool:
 
 
 def check(answer: str, gold: str, tolerance: float = 0.0) -> bool:
-    """Whether a normalised answer is the normalised gold, by structure and, where it takes that, symbolically.
-
-    Args:
-        answer (`str`): Normalised answer.
-        gold (`str`): Normalised gold.
-        tolerance (`float`, *optional*, defaults to `0.0`): Relative error allowed for plain numbers.
-
-    Returns:
-        `bool`
-    """
+    """Whether a normalised answer is the normalised gold, by structure and, where needed, symbolically."""
     try:
         return bool(Comparison(same, tolerance).same(answer, gold))
     except (TypeError, NotImplementedError):  # sympy has no order for 2i and no set for x > (1, 2)

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from ..answer import final_answer, gold_answer
 from ..completion import completion_text
+from .answer import final_answer, gold_answer
 from .comparison import Comparison, canonical
 from .exact import MAX_DEPTH, TooLarge, refuse_giants
 from .workers.pool import WorkerPool
 
 
 VerdictKind = Literal["correct", "incorrect", "no_answer", "unparseable_gold", "timeout", "error"]
-# Longer answers are only ever right when they equal the gold letter by letter.
+# A longer answer is right only if it equals the gold letter by letter
 MAX_LENGTH = 2000
 MAX_NESTING = 250
 COMMA = re.compile(r",\s+")
@@ -38,7 +38,7 @@ class Verdict:
 
     Attributes:
         kind (`str`): "correct", "incorrect", "no_answer" (nothing that counts as a final answer), "unparseable_gold"
-            (the row cannot be graded), "timeout" or "error" (the worker was killed or died; neither right nor wrong
+            (the gold cannot be graded), "timeout" or "error" (the worker was killed or died; neither right nor wrong
             is known).
         answer (`str` or `None`): The extracted answer as the response wrote it.
     """
@@ -52,13 +52,13 @@ class Verdict:
 
 
 class Verifier:
-    """Grades responses, fast where arithmetic on text decides and in killable processes where it takes sympy.
+    r"""Grades responses, by arithmetic on text where that decides and in killable processes where it takes sympy.
 
     Args:
         require_box (`bool`, *optional*, defaults to `False`): Whether only an answer in a box counts.
-        tolerance (`float`, *optional*, defaults to `0.0`): Relative error that a plain number may have.
-        item_seconds (`float`, *optional*, defaults to `5.0`): Wall-clock limit for one symbolic comparison.
-        batch_seconds (`float`, *optional*, defaults to `30.0`): Wall-clock budget of one call of `grade`. Keep it far
+        tolerance (`float`, *optional*, defaults to `0.0`): Relative error that a plain number may have, in [0, 1).
+        item_seconds (`float`, *optional*, defaults to `5.0`): Wall-clock limit of one symbolic comparison.
+        batch_seconds (`float`, *optional*, defaults to `30.0`): Wall-clock limit of one call of `grade`. Keep it far
             below the timeout of the collectives.
         workers (`int`, *optional*): Worker processes of this rank; by default the cores of the host shared among its
             ranks, 4 at most.
@@ -66,13 +66,13 @@ class Verifier:
         cache_size (`int`, *optional*, defaults to `16384`): Verdicts remembered by (answer, gold).
 
     Raises:
-        `ValueError`: For a limit that is not positive.
-        `RuntimeError`: If a few known pairs do not come out right (a broken sympy or antlr).
+        `ValueError`: For a limit that is not positive, or a tolerance out of range.
+        `RuntimeError`: If a few known pairs are graded wrongly (a broken sympy or antlr).
 
     Example:
     ```python
     >>> verifier = Verifier()
-    >>> [verdict.kind for verdict in verifier.grade([r"\\boxed{0.5}", "I give up."], [r"\\frac12", "7"])]
+    >>> [verdict.kind for verdict in verifier.grade([r"\boxed{0.5}", "I give up."], [r"\frac12", "7"])]
     ['correct', 'no_answer']
     ```
     """
@@ -87,13 +87,10 @@ class Verifier:
         memory_gb: float = 2.0,
         cache_size: int = 16384,
     ):
-        for name, value in (
-            ("item_seconds", item_seconds),
-            ("batch_seconds", batch_seconds),
-            ("memory_gb", memory_gb),
-        ):
+        limits = {"item_seconds": item_seconds, "batch_seconds": batch_seconds, "memory_gb": memory_gb}
+        for name, value in limits.items():
             if not value > 0:
-                raise ValueError(f"`{name}` must be positive, got {value}: every comparison needs some room.")
+                raise ValueError(f"`{name}` must be positive, got {value}.")
         if not 0 <= tolerance < 1:
             raise ValueError(f"`tolerance` is a relative error in [0, 1), got {tolerance}.")
         self.require_box = require_box
@@ -106,7 +103,7 @@ class Verifier:
         self.self_test()
 
     def forget(self) -> None:
-        """Empties the cache."""
+        """Empty the cache."""
         self._cache: OrderedDict[tuple[str, str], VerdictKind] = OrderedDict()
         self._cache_lock = threading.Lock()
 
@@ -118,11 +115,7 @@ class Verifier:
         self.forget()
 
     def self_test(self) -> None:
-        """Grades a few known pairs both ways, through the workers.
-
-        Raises:
-            `RuntimeError`: If one does not come out right.
-        """
+        """Grade a few known pairs; `RuntimeError` if one does not come out right."""
         responses, golds, expected = zip(*SELF_TEST, strict=True)
         verdicts = self.grade(responses, golds)
         for verdict, gold, right in zip(verdicts, golds, expected, strict=True):
@@ -160,7 +153,7 @@ class Verifier:
             for (pair, indices), kind in zip(
                 open_pairs.items(), self.pool.run(jobs, deadline - time.monotonic()), strict=True
             ):
-                if kind is not None:  # a job that the budget ended was not tried, so it is not remembered
+                if kind is not None:  # not remembered where the budget ended before the job was tried
                     self._remember(pair, kind)
                 for index in indices:
                     verdicts[index] = Verdict(kind or "timeout", verdicts[index].answer)
@@ -194,7 +187,7 @@ class Verifier:
                     raise TooLarge
         except TooLarge:
             return Verdict("incorrect", answer), None
-        except Exception:  # hostile text: an error is a verdict, never the end of a run
+        except Exception:  # an error on hostile text is a verdict, never the end of a run
             return Verdict("error", answer), None
         if same is None:
             return Verdict("timeout", answer), pair
@@ -222,19 +215,21 @@ def _nesting(text: str) -> int:
 
 @cache
 def default_verifier() -> Verifier:
-    """The verifier with the default options, made on first use and kept."""
     return Verifier()
 
 
 def grade(responses: Sequence[str], golds: Sequence[object]) -> list[Verdict]:
-    r"""Grades responses against gold answers with the default options; see `Verifier` for others.
+    r"""Grade responses against gold answers with the default options; see [`Verifier`] for others.
 
     Args:
         responses (`Sequence[str]` or `Sequence[list[dict]]`): Plain or chat completions, without their prompts.
-        golds (`Sequence[object]`): Gold answers, one per response.
+        golds (`Sequence[object]`): Gold answers as stored, one per response.
 
     Returns:
         `list[Verdict]`
+
+    Raises:
+        `ValueError`: If there is not one gold per response, or a response is no completion.
 
     Example:
     ```python
@@ -246,13 +241,6 @@ def grade(responses: Sequence[str], golds: Sequence[object]) -> list[Verdict]:
 
 
 def shares(verdicts: Sequence[Verdict]) -> dict[str, float]:
-    """The share of every kind of verdict, in [0, 1]; empty for no verdicts.
-
-    Example:
-    ```python
-    >>> shares([Verdict("correct"), Verdict("no_answer")])["no_answer"]
-    0.5
-    ```
-    """
+    """The share of each kind of verdict, in [0, 1]; empty if there are no verdicts."""
     counts = Counter(verdict.kind for verdict in verdicts)
     return {kind: counts[kind] / len(verdicts) for kind in VerdictKind.__args__} if verdicts else {}

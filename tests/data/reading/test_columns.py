@@ -3,12 +3,11 @@
 import pytest
 from datasets import ClassLabel, Features, Value
 
-from stapo_trl.data.reading.columns import Columns, find_columns
+from stapo_trl.data.reading.columns import Columns, find_columns, value_at
 
 
-@pytest.mark.parametrize(
-    ("row", "problem", "gold"),
-    [
+def test_known_shapes():
+    cases = [
         ({"problem": "p", "level": "1", "type": "t", "solution": "s"}, ("problem",), ("solution",)),
         ({"question": "p", "answer": "a"}, ("question",), ("answer",)),
         ({"ID": "1", "Problem": "p", "Solution": "s", "Answer": 1}, ("Problem",), ("Answer",)),
@@ -29,11 +28,9 @@ from stapo_trl.data.reading.columns import Columns, find_columns
         ),
         ({"question": "p", "reward_model.ground_truth": "a"}, ("question",), ("reward_model.ground_truth",)),
         ({"messages": [], "answer": "a"}, ("messages",), ("answer",)),
-    ],
-)
-def test_known_shapes(row, problem, gold):
-    found = find_columns({}, row)
-    assert (found.problem, found.gold) == (problem, gold)
+    ]
+    found = [find_columns({}, row) for row, _, _ in cases]
+    assert [(columns.problem, columns.gold) for columns in found] == [(problem, gold) for _, problem, gold in cases]
 
 
 def test_the_worked_solution_is_kept_behind_the_answer():
@@ -51,6 +48,10 @@ def test_a_class_label_is_no_gold():
     features = Features(problem=Value("string"), label=ClassLabel(names=["bad", "good"]))
     with pytest.raises(ValueError, match="No column holds the solution"):
         find_columns(features, {"problem": "p", "label": 1})
+
+
+def test_a_path_may_lead_into_json_that_is_stored_as_text():
+    assert value_at({"reward_model": '{"ground_truth": "025"}'}, ("reward_model", "ground_truth")) == "025"
 
 
 def test_names_given_by_the_user_win():

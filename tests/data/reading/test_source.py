@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 import zipfile
 from types import SimpleNamespace
 
@@ -25,25 +26,22 @@ def repo(tmp_path):
     return tmp_path / "repo"
 
 
-@pytest.mark.parametrize("streaming", [False, True])
-@pytest.mark.parametrize("kind", ["parquet", "jsonl", "json", "csv", "tsv", "jsonl.gz", "csv.gz"])
-def test_text_comes_out_as_it_went_in(tmp_path, kind, streaming):
-    file, rows = tmp_path / f"rows.{kind}", Dataset.from_list(ROWS)
-    if kind == "parquet":
-        rows.to_parquet(file)
-    elif "csv" in kind or kind == "tsv":
-        rows.to_pandas().to_csv(file, index=False, sep="\t" if kind == "tsv" else ",")
-    elif kind == "json":
-        file.write_text(json.dumps(ROWS))
-    else:
-        text = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
-        file.write_bytes(gzip.compress(text) if kind.endswith("gz") else text)
-    read = [
-        {name: value_at(row, (*prefix, name)) for name in ("question", "answer")}
-        for row in open_rows("", file, streaming=streaming)
-        for prefix in [("(row)",) if "json" in kind else ()]
-    ]
-    assert read == ROWS
+def test_text_comes_out_as_it_went_in(tmp_path):
+    rows, lines = Dataset.from_list(ROWS), "".join(json.dumps(row) + "\n" for row in ROWS)
+    rows.to_parquet(tmp_path / "rows.parquet")
+    for kind, separator in (("csv", ","), ("tsv", "\t"), ("csv.gz", ",")):
+        rows.to_pandas().to_csv(tmp_path / f"rows.{kind}", index=False, sep=separator)
+    (tmp_path / "rows.json").write_text(json.dumps(ROWS))
+    (tmp_path / "rows.jsonl").write_text(lines)
+    (tmp_path / "rows.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    for kind in ("parquet", "jsonl", "json", "csv", "tsv", "jsonl.gz", "csv.gz"):
+        prefix = ("(row)",) if "json" in kind else ()
+        for streaming in (False, True):
+            read = [
+                {name: value_at(row, (*prefix, name)) for name in ("question", "answer")}
+                for row in open_rows("", tmp_path / f"rows.{kind}", streaming=streaming)
+            ]
+            assert read == ROWS, (kind, streaming)
 
 
 def test_the_index_that_pandas_writes_does_no_harm(tmp_path):
@@ -51,12 +49,12 @@ def test_the_index_that_pandas_writes_does_no_harm(tmp_path):
     assert open_rows("", tmp_path / "rows.csv")["answer"][0] == "02"
 
 
-@pytest.mark.parametrize("broken", ['{"question": "2+2?", "ans', "garbage", "[1]", "5"])
-def test_a_broken_line_is_named(tmp_path, broken):
+def test_a_broken_line_is_named(tmp_path):
     file = tmp_path / "rows.jsonl"
-    file.write_text('{"question": "1+1?", "answer": 2}\n\n' + broken + '\n{"question": "3?", "answer": 3}\n')
-    with pytest.raises(ValueError, match=r"rows.jsonl, line 3, is not"):
-        open_rows("", file)
+    for broken in ('{"question": "2+2?", "ans', "garbage", "[1]", "5"):
+        file.write_text('{"question": "1+1?", "answer": 2}\n\n' + broken + '\n{"question": "3?", "answer": 3}\n')
+        with pytest.raises(ValueError, match=r"rows.jsonl, line 3, is not"):
+            open_rows("", file)
 
 
 def test_a_changed_file_is_read_again(tmp_path):
@@ -64,6 +62,13 @@ def test_a_changed_file_is_read_again(tmp_path):
     for answer in ("1", "27"):
         file.write_text(f'{{"question": "1?", "answer": {answer}}}\n')
         assert value_at(open_rows("", file)[0], ("(row)", "answer")) == int(answer)
+
+
+def test_a_changed_folder_and_another_of_its_name_are_read_again(write_repository):
+    for name, answer in (("one/math", "1"), ("one/math", "27"), ("two/math", "3")):
+        shutil.rmtree(name, ignore_errors=True)
+        write_repository(name, {"train": [{"question": "1?", "answer": answer}]})
+        assert open_rows("", path=name)["answer"][:] == [answer]
 
 
 def test_missing_empty_and_unknown_files_are_refused(tmp_path):
@@ -170,11 +175,10 @@ def test_text_that_would_become_a_number_is_refused_in_parquet(repo, streaming):
         open_rows("", path=repo, streaming=streaming)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("rows.jsonl.gz", b"plain", "is no whole gzip file"),
-        ("rows.jsonl.gz", gzip.compress(b'{"a": 1}\n' * 99, mtime=0)[:-9], "is no whole gzip file"),
+def test_a_damaged_file_is_refused_by_its_name(tmp_path):
+    cases = [
+        ("rows.jsonl.gz", b"plain", "is no complete gzip file"),
+        ("rows.jsonl.gz", gzip.compress(b'{"a": 1}\n' * 99, mtime=0)[:-9], "is no complete gzip file"),
         ("rows.csv.gz", b"plain", "cannot be read as csv"),
         ("rows.csv", b"question,answer\n1?,2,3\n", "first row has more cells than there are columns"),
         ("rows.csv", b"question,answer\n1?,2\n1?,2,3\n", "cannot be read as csv: .*Expected 2 fields in line 3"),
@@ -187,17 +191,18 @@ def test_text_that_would_become_a_number_is_refused_in_parquet(repo, streaming):
         ("rows.jsonl", b"\n \n", "has no rows"),
         ("rows.json", b"[]", "has no rows"),
         ("rows.json", b'{\n "data": []}', "Give one object a line, or one list of objects"),
-    ],
-)
-def test_a_damaged_file_is_refused_by_its_name(tmp_path, name, content, message):
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(ValueError, match=f"{name}.*{message}"):
-        open_rows("", tmp_path / name)
+    ]
+    for number, (name, content, message) in enumerate(cases):
+        file = tmp_path / str(number) / name
+        file.parent.mkdir()
+        file.write_bytes(content)
+        with pytest.raises(ValueError, match=f"{name}.*{message}"):
+            open_rows("", file)
 
 
-@pytest.mark.parametrize(
-    "files",
-    [
+def test_a_damaged_repository_is_refused_and_nothing_in_it_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    repositories = [
         {"README.md": "---\nconfigs: [\n---\n", "train.jsonl": "{}"},
         {"README.md": "---\nconfigs: !!python/object/apply:os.system ['touch run']\n---\n", "train.jsonl": "{}"},
         {"train.jsonl": "garbage"},
@@ -205,15 +210,14 @@ def test_a_damaged_file_is_refused_by_its_name(tmp_path, name, content, message)
         {"train.csv": '"'},
         {"train.csv": "question,answer\n1?,2,3\n"},  # would give the columns 2 and 3
         {"train.zip": "PK"},
-    ],
-)
-def test_a_damaged_repository_is_refused_and_nothing_in_it_runs(tmp_path, monkeypatch, files):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "repo").mkdir()
-    for name, content in files.items():
-        (tmp_path / "repo" / name).write_text(content)
-    with pytest.raises(ValueError, match="'.*repo' cannot be read"):
-        open_rows("", path=tmp_path / "repo")
+    ]
+    for number, files in enumerate(repositories):
+        folder = tmp_path / f"repo{number}"
+        folder.mkdir()
+        for name, content in files.items():
+            (folder / name).write_text(content)
+        with pytest.raises(ValueError, match=f"'.*{folder.name}' cannot be read"):
+            open_rows("", path=folder)
     assert not (tmp_path / "run").exists()
 
 

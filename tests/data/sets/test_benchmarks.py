@@ -18,13 +18,13 @@ SIZES = {"aime24": 30, "aime25": 30, "amc23": 40, "math500": 500, "minerva": 272
 
 
 @needs_real
-@pytest.mark.parametrize("name", BENCHMARKS)
-def test_every_real_problem_loads_and_its_own_gold_is_right(name, caplog):
-    problems = load_benchmark(name, path=REAL)
-    assert len(problems) == SIZES[name] == len(set(problems["problem_id"])) and not caplog.records
-    answers = [f"\\boxed{{{solution}}}" for solution in problems["solution"]]
-    assert all(verdict.correct for verdict in grade(answers, problems["solution"]))
-    assert {id.removeprefix(f"{name}-") for id in problems["problem_id"]} == benchmark_fingerprints()[name]
+def test_every_real_problem_loads_and_its_own_gold_is_right(caplog):
+    for name in BENCHMARKS:
+        problems = load_benchmark(name, path=REAL)
+        assert len(problems) == SIZES[name] == len(set(problems["problem_id"])) and not caplog.records
+        answers = [f"\\boxed{{{solution}}}" for solution in problems["solution"]]
+        assert all(verdict.correct for verdict in grade(answers, problems["solution"])), name
+        assert {id.removeprefix(f"{name}-") for id in problems["problem_id"]} == benchmark_fingerprints()[name]
 
 
 def test_the_fingerprints_are_there_without_the_problems():
@@ -55,18 +55,16 @@ SHAPES = [  # name, repository, config, split, row, gold
 
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
-@pytest.mark.parametrize(
-    ("name", "repo_id", "config", "split", "row", "gold"), SHAPES, ids=lambda value: str(value)[:30]
-)
-def test_published_shapes_load_under_their_names(
-    write_repository, caplog, kind, name, repo_id, config, split, row, gold
-):
-    rows = [row] if "raw_problem" not in str(row) else [row] * 32
-    write_repository(repo_id, {config: {split: rows}}, kind)
-    problems = load_benchmark(name, repo_id=repo_id, prompt_format="plain")
-    assert problems["prompt"][:] == ["p?\n" + BOXED_INSTRUCTION] and problems["solution"][:] == [gold]
-    assert problems["source"][:] == [name]
-    assert f"{name}: 1 problems, {SIZES[name]} expected" in caplog.text
+def test_published_shapes_load_under_their_names(write_repository, tmp_path, monkeypatch, caplog, kind):
+    for number, (name, repo_id, config, split, row, gold) in enumerate(SHAPES):
+        rows = [row] if "raw_problem" not in str(row) else [row] * 32
+        write_repository(f"{number}/{repo_id}", {config: {split: rows}}, kind)
+        monkeypatch.chdir(tmp_path / str(number))
+        caplog.clear()
+        problems = load_benchmark(name, repo_id=repo_id, prompt_format="plain")
+        assert problems["prompt"][:] == ["p?\n" + BOXED_INSTRUCTION], (repo_id, row)
+        assert problems["solution"][:] == [gold] and problems["source"][:] == [name], (repo_id, row)
+        assert f"{name}: 1 problems, {SIZES[name]} expected" in caplog.text
 
 
 def test_the_default_repositories_are_asked(write_repository):
@@ -109,24 +107,22 @@ def test_images_proofs_physics_and_chinese_are_no_olympiad_problems(tmp_path):
     assert len(load_benchmark("olympiadbench", path=file)) == 1
 
 
-@pytest.mark.parametrize(
-    "file",
-    [
+def test_a_set_is_found_in_a_folder_by_its_usual_names(tmp_path):
+    files = [
         "math-500.parquet",
         "MATH500.parquet",
         "math_500/test.parquet",
         "sets/MATH-500/data/test-00000.parquet",
         "math500.test.parquet",
-    ],
-)
-def test_a_set_is_found_in_a_folder_by_its_usual_names(tmp_path, file):
-    path = tmp_path / "benchmarks" / file
-    path.parent.mkdir(parents=True)
-    Dataset.from_list([SHAPES[12][4]]).to_parquet(path)
-    Dataset.from_list([SHAPES[13][4]]).to_parquet(tmp_path / "benchmarks/other.parquet")
-    assert load_benchmark("math500", path=tmp_path / "benchmarks")["solution"][:] == [r"\frac43"]
-    with pytest.raises(FileNotFoundError, match="no file or folder named 'minerva', only .*other.parquet"):
-        load_benchmark("minerva", path=tmp_path / "benchmarks")
+    ]
+    for number, file in enumerate(files):
+        folder = tmp_path / str(number)
+        (folder / file).parent.mkdir(parents=True)
+        Dataset.from_list([SHAPES[12][4]]).to_parquet(folder / file)
+        Dataset.from_list([SHAPES[13][4]]).to_parquet(folder / "other.parquet")
+        assert load_benchmark("math500", path=folder)["solution"][:] == [r"\frac43"], file
+        with pytest.raises(FileNotFoundError, match="no file or folder named 'minerva', only .*other.parquet"):
+            load_benchmark("minerva", path=folder)
 
 
 def test_a_folder_in_the_shape_of_a_repository_is_found(tmp_path):

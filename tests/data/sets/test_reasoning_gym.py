@@ -15,16 +15,16 @@ from stapo_trl.trainer import preflight  # noqa: E402
 
 
 # Metadata with tuples, integer keys, nested lists, fractions; answers of several lines, and none
-@pytest.mark.parametrize(
-    "task",
-    ["chain_sum", "sudoku", "knights_knaves", "gsm_symbolic", "letter_counting", "n_queens", "simple_integration"],
-)
-def test_own_answers_get_full_marks(task):
-    problems = load_reasoning_gym(task, size=4)
-    assert len(problems) == 4 and {"question", "answer", "metadata"} == set(json.loads(problems["entry"][0]))
-    answers = [[{"role": "assistant", "content": f"So \\boxed{{{answer}}}."}] for answer in problems["solution"]]
-    preflight.check_reward_columns(problems, reasoning_gym_reward)
-    assert reasoning_gym_reward(answers, entry=problems["entry"][:]) == [1.0] * 4
+TASKS = ("chain_sum", "sudoku", "knights_knaves", "gsm_symbolic", "letter_counting", "n_queens", "simple_integration")
+
+
+def test_own_answers_get_full_marks():
+    for task in TASKS:
+        problems = load_reasoning_gym(task, size=4)
+        assert len(problems) == 4 and {"question", "answer", "metadata"} == set(json.loads(problems["entry"][0]))
+        answers = [[{"role": "assistant", "content": f"So \\boxed{{{answer}}}."}] for answer in problems["solution"]]
+        preflight.check_reward_columns(problems, reasoning_gym_reward)
+        assert reasoning_gym_reward(answers, entry=problems["entry"][:]) == [1.0] * 4, task
 
 
 def test_partial_credit_is_no_credit_and_the_answer_is_extracted_first():
@@ -92,15 +92,14 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("task", ["spiral_matrix", "puzzle24", "countdown", "polynomial_multiplication"])
-def test_nothing_in_an_answer_runs(tmp_path, task):
-    entry = load_reasoning_gym(task, size=1)["entry"]
+def test_nothing_in_an_answer_runs(tmp_path):
     answers = [text.format(file=tmp_path / "made") for text in HOSTILE]
-    rewards = reasoning_gym_reward(
-        [f"<answer>{answer}</answer>" for answer in answers], entry=list(entry) * len(answers)
-    )
-    assert rewards == [-1.0] * len(HOSTILE) and not (tmp_path / "made").exists()
     assert not any(map(is_harmless, answers))
+    responses = [f"<answer>{answer}</answer>" for answer in answers]
+    for task in ("spiral_matrix", "puzzle24", "countdown", "polynomial_multiplication"):
+        entry = load_reasoning_gym(task, size=1)["entry"]
+        assert reasoning_gym_reward(responses, entry=list(entry) * len(answers)) == [-1.0] * len(HOSTILE)
+        assert not (tmp_path / "made").exists(), task
 
 
 def test_an_answer_that_never_ends_is_wrong():

@@ -43,32 +43,19 @@ def test_dapo_as_published_gives_each_problem_once(write_repository, caplog):
     assert set(problems["source"]) == {"dapo-math-17k"}
 
 
-@pytest.mark.parametrize("wrapped", [True, False])
-def test_dapo_processed_gives_the_same_problems(write_repository, wrapped):
+def test_the_cleaned_copies_of_dapo_give_the_same_problems(write_repository):
     row = dapo_row("Find $a$.", "113")
-    content = row["prompt"][0]["content"]
-    flat = {
-        "prompt": content if wrapped else "Find $a$.",
-        "solution": "113",
-        "data_source": "math_dapo",
-        "source_prompt": row["prompt"],
-        "ability": "MATH",
-        "reward_model": row["reward_model"],
-        "extra_info": row["extra_info"],
-    }
-    write_repository("open-r1/DAPO-Math-17k-Processed", {"all": {"train": [flat]}, "en": {"train": [flat]}})
     write_repository("BytedTsinghua-SIA/DAPO-Math-17k", {"train": [row]})
-    assert list(load_dapo(repo_id="open-r1/DAPO-Math-17k-Processed", config="en")) == list(load_dapo())
-    assert list(load_dapo(repo_id="open-r1/DAPO-Math-17k-Processed")) == list(load_dapo())
-
-
-@pytest.mark.parametrize("gold", ["113", 113, 113.0])
-def test_dapo_cleaned_gives_the_same_problems(write_repository, gold):
-    write_repository(
-        "haizhongzheng/DAPO-Math-17K-cleaned", {"train": [{"prompt": "Find $a$.", "target": gold, "ability": "MATH"}]}
-    )
-    write_repository("BytedTsinghua-SIA/DAPO-Math-17k", {"train": [dapo_row("Find $a$.", "113")]})
-    assert list(load_dapo(repo_id="haizhongzheng/DAPO-Math-17K-cleaned")) == list(load_dapo())
+    published = list(load_dapo())
+    for number, prompt in enumerate((row["prompt"][0]["content"], "Find $a$.")):
+        repo_id = f"open-r1/DAPO-Math-17k-Processed-{number}"
+        flat = row | {"prompt": prompt, "solution": "113", "source_prompt": row["prompt"]}
+        write_repository(repo_id, {"all": {"train": [flat]}, "en": {"train": [flat]}})
+        assert list(load_dapo(repo_id=repo_id, config="en")) == list(load_dapo(repo_id=repo_id)) == published
+    for number, gold in enumerate(("113", 113, 113.0)):
+        repo_id = f"haizhongzheng/DAPO-Math-17K-cleaned-{number}"
+        write_repository(repo_id, {"train": [{"prompt": "Find $a$.", "target": gold, "ability": "MATH"}]})
+        assert list(load_dapo(repo_id=repo_id)) == published
 
 
 def test_dapo_keeps_its_own_instruction_if_asked(write_repository):

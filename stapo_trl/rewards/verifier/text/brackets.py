@@ -7,21 +7,7 @@ RELATION = re.compile(r"\\(?:le|ge|ne|in|approx|subset|equiv|mid|notin)(?![A-Za-
 
 
 def braced(text: str, start: int) -> tuple[str, int] | None:
-    """The content of the brace group that opens at `start`, and the index behind its closing brace.
-
-    Args:
-        text (`str`): Any text.
-        start (`int`): Index of an opening brace.
-
-    Returns:
-        `tuple[str, int]` or `None`: `None` if the group is never closed. Escaped braces do not count.
-
-    Example:
-    ```python
-    >>> braced(r"\\boxed{\\frac{1}{2}}!", 6)
-    ('\\\\frac{1}{2}', 19)
-    ```
-    """
+    """The content of the brace group that opens at `start`, and the index after it; `None` if it is never closed."""
     depth = 0
     position = start
     while position < len(text):
@@ -40,14 +26,7 @@ def braced(text: str, start: int) -> tuple[str, int] | None:
 
 
 def split(text: str, separator: str) -> list[str]:
-    r"""Splits at `separator` outside all brackets.
-
-    Example:
-    ```python
-    >>> split("(1,2),\\{3,4\\},5", ",")
-    ['(1,2)', '\\{3,4\\}', '5']
-    ```
-    """
+    """The parts between separators outside all brackets."""
     parts, depth, start, index = [], 0, 0, 0
     while index < len(text):
         char = text[index]
@@ -65,14 +44,7 @@ def split(text: str, separator: str) -> list[str]:
 
 
 def related(text: str) -> bool:
-    r"""Whether a relation stands outside all brackets; the k=1 of a sum is none.
-
-    Example:
-    ```python
-    >>> related("x\\le 3"), related("\\sum_{k=1}^{9}k")
-    (True, False)
-    ```
-    """
+    """Whether a relation stands outside all brackets; the k=1 of a sum does not."""
     if not RELATION.search(text):
         return False
     for _ in range(12):
@@ -85,7 +57,7 @@ def related(text: str) -> bool:
 
 
 def brackets(text: str) -> tuple[str, str, str] | None:
-    """(opening, inside, closing) if one pair of brackets encloses the whole text; sets open with a backslash brace."""
+    """(opening, inside, closing) if one pair of brackets encloses the text; that of a set is an escaped brace."""
     for opening in (r"\{", "(", "["):
         if text.startswith(opening):
             break
@@ -114,7 +86,7 @@ def brackets(text: str) -> tuple[str, str, str] | None:
 
 
 def ungroup(text: str) -> str:
-    """Drops brackets that enclose one value: ((5)) is 5."""
+    """The text without brackets that enclose one value: ((5)) is 5."""
     while (pair := brackets(text)) and pair[0] + pair[2] == "()" and len(split(pair[1], ",")) == 1:
         text = pair[1].strip()
     while text.startswith("{") and text.endswith("}") and text.count("{") == text.count("}"):

@@ -1,14 +1,11 @@
-"""One notation for one value: rewrites an answer so that equal notations become equal text.
-
-Nothing here executes or evaluates anything; every function takes text and returns text.
-"""
+"""Rewrites an answer so that equal notations become equal text. Nothing is executed or evaluated."""
 
 import re
 
 from .symbols import ALIASES, from_unicode
 
 
-# Names that code and plain text use without a backslash, and other spellings of one command.
+# Names that code and plain text write without a backslash
 FUNCTIONS = "arcsin arccos arctan sinh cosh tanh sin cos tan cot sec csc log ln exp lg gcd lcm min max det".split()
 DROPPED = re.compile(
     r"\\[,;:!>]|\\(?:displaystyle|textstyle|scriptstyle|limits|nolimits|left|right|middle|bigg?[lrm]?|Bigg?[lrm]?|hline|"
@@ -28,7 +25,7 @@ CALLS = {
 ENVIRONMENT = re.compile(
     r"\\(begin|end)\{(?:aligned|align\*?|gathered|gather\*?|split|cases|equation\*?|eqnarray\*?)\}"
 )
-# the condition in a row of cases; `x &= 1` is none
+# The condition in a row of cases; `x &= 1` is no case
 CASE = re.compile(
     r"\s*,?\s*&(?!\s*(?:=|<|>|\\[lgn]e(?![A-Za-z])))\s*,?\s*(?:\\text\s*\{,?\s*(?:if|for|when|where|on)?\s*\})?"
 )
@@ -36,7 +33,7 @@ COMMAND = re.compile(r"\\([A-Za-z]+)\*?")
 GROUPED = re.compile(r"(?<![\d.,_^])([1-9]\d{0,2}(?:,\d{3})+)(?!\d|,\d|\.\d*,)")
 CODE = re.compile(r"(?<![A-Za-z\\])(?:np|math|numpy|sympy|sp)\.(?=[a-z])")
 NAMED = re.compile(r"(?<![A-Za-z\\])(" + "|".join(FUNCTIONS) + r")(?=[\s(^_{\\]|\d)")
-# A single upright letter behind a number is a unit; the mark keeps it from being unwrapped.
+# A single upright letter after a number is a unit; the mark \x01 keeps it from being unwrapped
 LETTER_UNIT = re.compile(r"(?<=[\d)}/])(?:\s|\\ |~)*\\text\{\s*~?([mgshLlJNWVAKCF])\s*\}")
 UNIT_FRACTION = re.compile(
     r"(?<=[\d)}])(?:\s|\\ |~)*\\frac\s*\{\s*\\text\{([A-Za-z]+)\}\s*\}\s*\{\s*\\text\{([A-Za-z]+)\}(?:(\^)\{?(\d)\}?)?\s*\}"
@@ -61,7 +58,7 @@ WORD_JOIN = re.compile(
 
 
 def _without_dollars(text: str) -> str:
-    """Removes maths delimiters, keeps money: an escaped dollar, or a single one in front of a number."""
+    """Remove maths delimiters but keep money: an escaped dollar, or a single one before a number."""
     text = re.sub(r"\\\\\[-?[\d.]*[a-z]*\]", r"\\\\", text)
     text = re.sub(r"(?<!\\)\\[()\[\]]", " ", text)
     text = text.replace(r"\$", "\uffff")
@@ -105,7 +102,7 @@ def _commands(text: str) -> str:
 
 
 def _groups(text: str) -> str:
-    """Joins grouped digits (10,000; 10 000; 10{,}000), but never inside a tuple, where a comma separates."""
+    """Join grouped digits (10,000; 10 000; 10{,}000), but never inside a tuple, where a comma separates."""
     text = re.sub(r"(?<=\d)\s*\{,\}\s*(?=\d{3}(?!\d))|(?<=\d)\s*,\s*\\!\s*(?=\d{3}(?!\d))", "", text)
     text = re.sub(r"(?<=\d)\{,\}(?=\d)", ".", text)
     text = re.sub(r"(?<=\d)(?:\\[,;:! ]|~)+(?=\d{3}(?!\d))", "", text)
@@ -122,7 +119,7 @@ def _groups(text: str) -> str:
 def _numbers(text: str) -> str:
     text = re.sub(r"(?<![\d.,_^])\d{1,3}(?: \d{3})+(?!\d| \d+(?!\d* */))", lambda m: m[0].replace(" ", ""), text)
     text = re.sub(r"(?<![\d.,_^])\d{1,3}(?:\.\d{3}){2,}(?![\d.,])", lambda m: m[0].replace(".", ""), text)
-    # 3 1/2 is a mixed number, and so is 3\frac{1}{2}; the brackets keep a sign in front of the whole.
+    # 3 1/2 is a mixed number, and so is 3\frac{1}{2}; the brackets keep a sign in front of all of it
     text = re.sub(r"(?<![\d.,_^/}\w])(\d+) +(\d+)\s*/\s*(\d+)(?![\d.])", _mixed, text)
     text = re.sub(r"(?<![\d.,_^/}\w])(\d+)\s*\\frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\}(?!\s*[\^!])", _mixed, text)
     # 4.5e33, 4.5E+33, 4.5 x 10^33; not 3e^2 or 2e
@@ -139,7 +136,7 @@ def _mixed(match: re.Match) -> str:
 
 
 def _plain_code(text: str) -> str:
-    """Reads what code writes: exp(16), sqrt(2), pi, 2*x, x**2, <=."""
+    """Read what code writes: exp(16), sqrt(2), pi, 2*x, x**2, <=."""
     text = CODE.sub("", text)
     text = re.sub(r"(?<![A-Za-z\\])a(?=(?:sin|cos|tan) *\()", "arc", text)
     text = re.sub(r"\*\*", "^", text)
@@ -154,7 +151,7 @@ def _plain_code(text: str) -> str:
 
 
 def _arguments(text: str) -> str:
-    r"""Gives \frac, \sqrt and exponents their braces: \frac43, \sqrt2, 10^10."""
+    r"""Give \frac, \sqrt and exponents their braces: \frac43, \sqrt2, 10^10."""
     if r"\frac" in text or r"\binom" in text:
         for _ in range(2):
             text = re.sub(r"\\(frac|binom)\s*(\d|[A-Za-z]|\\[A-Za-z]+)\s*(?=\d|[A-Za-z]|\\|\{)", r"\\\1{\2}", text)
@@ -171,7 +168,7 @@ def _arguments(text: str) -> str:
 
 
 def _calls(text: str) -> str:
-    r"""Reads round brackets as what they stand for: \sqrt(1/n), 4^(1/3), exp(16), abs(x)."""
+    r"""Read round brackets as what they stand for: \sqrt(1/n), 4^(1/3), exp(16), abs(x)."""
     for call, (opening, closing) in CALLS.items():
         position = text.find(call)
         while position >= 0:
@@ -190,7 +187,7 @@ def _calls(text: str) -> str:
 
 
 def _texts(text: str) -> str:
-    r"""Unwraps \text{...} around what is no text: numbers, single letters, signs."""
+    r"""Unwrap \text{...} around what is no text: numbers, single letters, signs."""
     text = COUNTED.sub(lambda m: COUNT_WORDS[m[2].lower()] + (m[1] or ""), text)
     text = LABEL.sub("", WORD_JOIN.sub(" , ", text))
     text = UNIT_FRACTION.sub("\\\\text{\x01\\1/\\2\\3\\4}", text)
@@ -236,14 +233,7 @@ def _spaces(text: str) -> str:
 def normalize(text: str) -> str:
     r"""The answer in one canonical notation: ASCII, no maths delimiters, no style, no spaces that mean nothing.
 
-    Units, percent signs and words stay (as `\text{...}` where they were marked as text): they are compared, not
-    dropped.
-
-    Args:
-        text (`str`): The text of an answer, as extracted or as stored.
-
-    Returns:
-        `str`: Canonical text; equal text means equal value.
+    Units, percent signs and words stay, since they are compared too.
 
     Example:
     ```python

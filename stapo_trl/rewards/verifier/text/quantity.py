@@ -55,7 +55,7 @@ UNITS = {
     "£": "gbp",
 }
 CANONICAL = {word: unit for unit, words in UNITS.items() for word in [unit, *words.split()]}
-# Symbols that mean a unit also without \text, because nobody writes them as a product behind a number.
+# Units also without \text, because nobody writes them as a product after a number
 BARE = (
     r"USD|EUR|GBP|m/s|km|cm|mm|nm|kg|mg|mL|ml|ft|lbs?|oz|mph|Hz|kHz|MHz|kJ|eV|kW|mol|percent|pct|degrees?|dollars?|cents?|euros?|"
     + "|".join(word for words in UNITS.values() for word in words.split() if len(word) > 3)
@@ -75,7 +75,7 @@ BARE_UNIT = re.compile(
     r"(?<=[\d})]) ?((?:(?:square|cubic|sq\.?|cu\.?) )?(?:" + BARE + r")(?:(?:/| per )[A-Za-z]+)?)" + POWER + "$"
 )
 BARE_WORDS = re.compile(r"(?<=\d) ?([A-Za-z]{4,}(?: [A-Za-z]{2,})*)$")
-# Words behind a number that change it.
+# Words after a number that change it
 NO_UNIT = re.compile(
     r"\b(?:squared|cubed|factorial|hal(?:f|ves)|thirds?|quarters?|fourths?|fifths?|tenths?|hundredths?|thousandths?|more|less|"
     r"fewer|or|and|to|plus|minus|times|mod|modulo|negative|not|except|least|most|pairs?|pi|root|base)\b"
@@ -102,28 +102,14 @@ TRIGONOMETRIC = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
 
 
 class Quantity(NamedTuple):
-    """An expression and its unit; an empty unit is none."""
+    """An expression and its unit, "" for none, "%" for a percentage, "deg" for degrees."""
 
     core: str
     unit: str
 
 
 def canonical_unit(words: str, power: str = "") -> str:
-    """One spelling for a unit.
-
-    Args:
-        words (`str`): `cm`, `square inches`, `meters per second`, `apples`.
-        power (`str`, *optional*): Exponent behind it.
-
-    Returns:
-        `str`: Canonical spelling; empty for the word "units" that names none.
-
-    Example:
-    ```python
-    >>> canonical_unit("square inches"), canonical_unit("in", "2"), canonical_unit("miles per hour")
-    ('in^2', 'in^2', 'mph')
-    ```
-    """
+    """One spelling for a unit such as `cm`, `square inches` or `meters per second`; "" for a mere "units"."""
     words = " ".join(re.sub(r"(?<!\^)-", " ", words.lower().replace(".", "")).split())
     if NEUTRAL.match(words):
         return ""
@@ -149,20 +135,7 @@ def canonical_unit(words: str, power: str = "") -> str:
 
 
 def quantity(text: str) -> Quantity:
-    r"""Splits a normalised scalar into expression and unit.
-
-    Args:
-        text (`str`): Normalised text without commas at the top level.
-
-    Returns:
-        `Quantity`: `unit` is "" where none is named, "%" for a percentage, "deg" for an angle in degrees.
-
-    Example:
-    ```python
-    >>> quantity("35\\text{ cm}"), quantity("\\$18.00"), quantity("28\\%")
-    (Quantity(core='35', unit='cm'), Quantity(core='18.00', unit='$'), Quantity(core='28', unit='%'))
-    ```
-    """
+    """Split a normalised scalar without commas into expression and unit."""
     money = MONEY.match(text)
     if money:
         unit = money[2].strip("\\") if len(money[2]) < 3 else "$"
@@ -215,14 +188,7 @@ def clock(text: str) -> tuple[int, int, int, str] | None:
 
 
 def same_time(answer: tuple, gold: tuple) -> bool:
-    """Whether two times agree; a half of the day that only one of them names is taken from it.
-
-    Example:
-    ```python
-    >>> same_time(clock("6:30"), clock("6:30 p.m.")), same_time(clock("9:00 PM"), clock("9:00 AM"))
-    (True, False)
-    ```
-    """
+    """Whether two times agree; where only one of them says a.m. or p.m., it decides for both."""
 
     def hours(time: tuple) -> int:
         return time[0] % 12 + 12 * (time[3] == "p") if time[3] else time[0]

@@ -1,1 +1,1 @@
-"""Killable processes for symbolic comparisons."""
+"""Killable processes for symbolic comparison."""

@@ -14,20 +14,13 @@ import weakref
 from pathlib import Path
 
 
-# Importing sympy takes a second or two, on a busy file system more.
+# Importing sympy takes a second or two, more on a busy file system
 START_SECONDS = 120.0
 _pools: "weakref.WeakSet[WorkerPool]" = weakref.WeakSet()
 
 
 def default_workers() -> int:
-    """Workers for this process: the host's cores shared among its ranks, between 1 and 4.
-
-    Example:
-    ```python
-    >>> 1 <= default_workers() <= 4  # 32 cores and 16 ranks: 2
-    True
-    ```
-    """
+    """Workers of this process: the host's cores shared among its ranks, between 1 and 4."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
     return max(1, min(4, cores // max(1, ranks)))
@@ -36,13 +29,12 @@ def default_workers() -> int:
 class WorkerPool:
     """Worker processes that can be killed, started on first use and again whenever they are gone.
 
-    Safe to call from any thread (calls take turns), under asyncio and after `os.fork` (the child starts its own).
-    Sets no signal handler and no alarm.
+    Safe to call from any thread (calls take turns), under asyncio and after `os.fork` (the child starts its own). Sets no
+    signal handler and no alarm.
 
     Args:
-        workers (`int`, *optional*): Number of worker processes; the cores of the host shared among its ranks, 4 at
-            most, by default.
-        item_seconds (`float`, *optional*, defaults to `5.0`): Wall-clock limit of one job, then its worker is killed.
+        workers (`int`, *optional*): Number of worker processes; [`default_workers`] by default.
+        item_seconds (`float`, *optional*, defaults to `5.0`): Wall-clock limit of one job, after which its worker is killed.
         memory_gb (`float`, *optional*, defaults to `2.0`): Address space of one worker in GiB.
         task (`str`, *optional*): Module whose `check(*job)` the workers run; symbolic comparison by default.
     """
@@ -73,24 +65,16 @@ class WorkerPool:
         self.__init__(**state)
 
     def run(self, jobs: list[tuple], seconds: float) -> list[str | None]:
-        """Verdicts for jobs.
+        """One verdict per job (the arguments of the task's `check`), within a wall-clock budget for all of them.
 
-        Args:
-            jobs (`list[tuple]`): Arguments of the task's `check`: for symbolic comparison the normalised answer and gold
-                and the relative tolerance.
-            seconds (`float`): Wall-clock budget for all jobs together.
-
-        Returns:
-            `list[str | None]`: "correct", "incorrect", "timeout" or "error"; `None` for a job that the budget ended.
-
-        Raises:
-            `RuntimeError`: If the workers cannot be started.
+        A verdict is "correct", "incorrect", "timeout" or "error", or `None` for a job that the budget ended. Raises
+        `RuntimeError` if the workers cannot be started.
         """
         verdicts: list[str | None] = [None] * len(jobs)
         with self._lock:
             try:
                 deadline = time.monotonic() + seconds
-                # Killed from outside, the workers are started once more for what is left.
+                # Workers that something else killed are started once more, for what is left
                 for _ in range(2):
                     if None not in verdicts:
                         break
@@ -108,7 +92,7 @@ class WorkerPool:
         return verdicts
 
     def _collect(self, jobs: list, verdicts: list, deadline: float) -> bool:
-        """Sends what is open and fills in what comes back; `False` if the workers died."""
+        """Send what is open and fill in what comes back; `False` if the workers died."""
         lines = [json.dumps([number, *jobs[number]]) for number, verdict in enumerate(verdicts) if verdict is None]
         try:
             self._process.stdin.write(("\n".join(lines) + "\n").encode())
@@ -128,12 +112,12 @@ class WorkerPool:
         return True
 
     def _start(self) -> float:
-        """Starts the worker process if none runs; returns the seconds it took."""
+        """Start the worker process if none runs; returns the seconds it took."""
         if self._process and self._process.poll() is None:
             return 0.0
         self._stop()
         begin = time.monotonic()
-        # This package and what is installed, but not the folder of the user's script: a random.py there is not ours.
+        # This package and what is installed, but not the folder of the user's script, which may hold a random.py
         installed = [entry for entry in sys.path if entry.rstrip("/").endswith(("site-packages", "dist-packages"))]
         path = os.pathsep.join(
             filter(None, [str(Path(__file__).parents[4]), os.environ.get("PYTHONPATH"), *installed])
@@ -156,7 +140,7 @@ class WorkerPool:
         if ready is None:
             self._stop()
             raise RuntimeError(
-                "The maths verifier's worker process did not start; its own message stands above. Check that "
+                "The maths verifier's worker process did not start; see its own message above. Check that "
                 f"`python -m stapo_trl.rewards.verifier.workers.worker 1 5 2147483648 {self.task}` runs (math-verify, sympy and antlr "
                 "installed)."
             )
@@ -171,11 +155,11 @@ class WorkerPool:
         except ProcessLookupError:
             pass
         process.wait()
-        with contextlib.suppress(OSError):  # what was not written yet has no reader any more
+        with contextlib.suppress(OSError):  # what was not written yet has no reader
             process.stdin.close()
 
     def close(self) -> None:
-        """Ends the workers; the next call starts new ones."""
+        """End the workers; the next call starts new ones."""
         with self._lock:
             self._stop()
 
@@ -196,7 +180,7 @@ def _close_all() -> None:
 
 
 def _after_fork() -> None:
-    """The child of a fork shares the parent's pipes: it lets go of them and will start its own workers."""
+    """Let go of the parent's pipes in the child of a fork, which will start its own workers."""
     for pool in list(_pools):
         process = pool._process
         if process is not None:

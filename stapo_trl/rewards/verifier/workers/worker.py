@@ -1,10 +1,9 @@
-"""The process that holds the symbolic workers: `python -m stapo_trl.rewards.verifier.workers.worker`, driven through its pipes.
+"""The process that holds the symbolic workers: `python -m stapo_trl.rewards.verifier.workers.worker`, driven by pipes.
 
-It is started as a plain command, not forked from the trainer and not spawned by multiprocessing, so it inherits no
-CUDA context and needs no importable `__main__`. It imports sympy once; pebble then forks its workers from it, which
-makes replacing a killed one a matter of milliseconds. One JSON object per line: a job `[number, answer, gold, tolerance]`
-comes in, `[number, "correct" | "incorrect" | "timeout" | "error"]` goes out as it is done. Any module with `warm_up()`
-and `check(*job)` can take the place of symbolic comparison.
+A plain command, neither forked from the trainer nor spawned by multiprocessing, inherits no CUDA context and needs no
+importable `__main__`. It imports sympy once, and pebble forks its workers from it, so a killed one is replaced within
+milliseconds. A job comes in as a line of JSON, `[number, *job]`, and `[number, "correct" | "incorrect" | "timeout" |
+"error"]` goes out when it is done. Any module with `warm_up()` and `check(*job)` can be the task.
 """
 
 import ctypes
@@ -25,7 +24,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def _prepare(memory: int, parent: int) -> None:
-    """Runs in each new worker: it obeys no Ctrl-C, eats bounded memory and dies with its parent."""
+    """Make a new worker ignore Ctrl-C, bound its memory and let it die with its parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux":
@@ -33,9 +32,9 @@ def _prepare(memory: int, parent: int) -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
-    silence = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(silence, 1)
-    os.dup2(silence, 2)
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, 1)
+    os.dup2(devnull, 2)
 
 
 def _end_all() -> None:
@@ -43,26 +42,19 @@ def _end_all() -> None:
 
 
 def _watch(parent: int) -> None:
-    """Ends everything when the trainer is gone, however it went."""
+    """End everything when the trainer is gone, however it went."""
     while os.getppid() == parent:
         time.sleep(0.5)
     _end_all()
 
 
 def main(workers: int, seconds: float, memory: int, task: str) -> None:
-    """Serves jobs from stdin until it closes.
-
-    Args:
-        workers (`int`): Number of worker processes.
-        seconds (`float`): Wall-clock limit of one job.
-        memory (`int`): Address space of one worker, in bytes.
-        task (`str`): Module whose `check` the workers run.
-    """
+    """Serve jobs from stdin until it closes; `seconds` limit one job, `memory` one worker in bytes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
-    # A forked worker closes sys.stdin and would wait for ever for the lock that the read below holds.
+    # A forked worker closes sys.stdin and would wait forever for the lock that the read below holds
     jobs, sys.stdin = os.fdopen(os.dup(0)), None
-    # What a library prints must not end up between the verdicts.
+    # What a library prints must not end up between the verdicts
     replies = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     lock = threading.Lock()

@@ -1,12 +1,12 @@
-"""Which text of a response is its final answer."""
+"""Extracts the final answer from a response, and the answer from a gold as data sets store it."""
 
 import re
 
-from .verifier.text.brackets import braced
+from .text.brackets import braced
 
 
 BOX = re.compile(r"\\(?:boxed|fbox|framebox)\s*(?=[{\d\w])|(?<![A-Za-z\\])boxed(?=\{)")
-# What may stand between two boxes that together form one answer: x = \boxed{1} and y = \boxed{2}
+# What may separate two boxes that form one answer: x = \boxed{1} and y = \boxed{2}
 BETWEEN = re.compile(
     r"(?:[\s,;、，$]|\\[()\[\],;! ]|\\q?quad|\\text\{\s*(?:and|or|,|\s)*\s*\}|\b(?:and|or)\b|和|或|与|"
     r"(?<![A-Za-z])[A-Za-z](?:_\{?\w\}?)?\s*=)*"
@@ -28,7 +28,7 @@ HEADING = re.compile(r"^[# \t*_]*(?:the )?final answer[ \t*_:：]*$", re.IGNOREC
 PROSE = re.compile(r"[ \t*_]*[a-z]")
 BARE_BOX = re.compile(r"-?\d+(?:\.\d+)?|\w")
 BOLD = re.compile(r"\*\*([^*\n]+)\*\*")
-# A longer line behind "Answer:" is prose, not an answer.
+# A longer line after "Answer:" is prose
 MAX_STATED = 500
 # "The largest n is 34"
 SENTENCE = re.compile(r"[A-Z][a-z]*\s[^.]*\s(?:is|are|equals)\s*:?\s*(?=[^\sa-z])")
@@ -39,15 +39,8 @@ REASON = re.compile(
 )
 
 
-def visible_part(response: str) -> str | None:
-    """The part of a response after its thinking; `None` if the thinking never ends.
-
-    Example:
-    ```python
-    >>> visible_part("<think>2+3</think>5"), visible_part("<think>2+3")
-    ('5', None)
-    ```
-    """
+def strip_thinking(response: str) -> str | None:
+    """The response after its thinking part; `None` if the thinking never ends."""
     if "<" not in response:
         return response
     closings = list(CLOSING.finditer(response))
@@ -74,7 +67,7 @@ def _boxes(text: str) -> list[tuple[int, int, str | None]]:
 
 
 def _content(content: str | None) -> str | None:
-    """The answer in a box; boxes inside it are opened, emptiness is no answer."""
+    """The answer in a box, with boxes inside it opened; `None` for an empty one."""
     if content is None:
         return None
     for _ in range(5):
@@ -89,7 +82,7 @@ def _content(content: str | None) -> str | None:
 
 
 def _boxed(text: str) -> tuple[bool, str | None]:
-    """Whether there is a box, and the answer in the last one with its direct neighbours."""
+    """Whether there is a box, and the answer in the last one joined with its direct neighbours."""
     boxes = _boxes(text)
     if not boxes:
         return False, None
@@ -105,7 +98,7 @@ def _boxed(text: str) -> tuple[bool, str | None]:
 
 
 def _stated(text: str) -> str | None:
-    """The answer behind the last explicit final-answer form."""
+    """The answer after the last explicit form, such as "Answer:"."""
     lower = text.lower()
     closing = lower.rfind("</answer>")
     opening = lower.rfind("<answer>", 0, max(closing, 0))
@@ -149,14 +142,7 @@ def _trim(text: str) -> str | None:
 
 
 def last_box(text: str) -> str | None:
-    r"""The raw content of the last `\boxed{}`, `None` if there is none or it is cut off; for exact matching.
-
-    Example:
-    ```python
-    >>> last_box(r"\boxed{1} or \boxed{ 2 }"), last_box(r"\boxed{1} or \boxed{2")
-    (' 2 ', None)
-    ```
-    """
+    r"""The raw content of the last `\boxed{}`, for exact matching; `None` if there is none or it is cut off."""
     start = text.rfind(r"\boxed{")
     group = braced(text, start + len(r"\boxed")) if start >= 0 else None
     return group[0] if group else None
@@ -165,10 +151,10 @@ def last_box(text: str) -> str | None:
 def final_answer(response: str, require_box: bool = False) -> str | None:
     r"""The text of the final answer in a response, or `None` if it gives none.
 
-    The last box after the thinking part counts, together with boxes right next to it (they form a list). Without any
-    box an explicit form counts: `Answer: ...`, `The answer is ...`, `#### ...`, `<answer>...</answer>`, 答案是..., or
-    one bold answer in the last line. A number that merely occurs in the text never counts. An empty or cut-off box is
-    no answer, and so is a thinking part that never ends.
+    The last box after the thinking part counts, together with boxes right next to it (they form a list). Without a box,
+    an explicit form counts: `Answer: ...`, `The answer is ...`, `#### ...`, `<answer>...</answer>`, 答案是..., or one
+    bold answer in the last line. A number that merely occurs in the text never counts. An empty or cut-off box is no
+    answer, and neither is thinking that never ends.
 
     Args:
         response (`str`): The completion alone, without its prompt.
@@ -185,7 +171,7 @@ def final_answer(response: str, require_box: bool = False) -> str | None:
     True
     ```
     """
-    text = visible_part(response)
+    text = strip_thinking(response)
     if text is None:
         return None
     has_box, answer = _boxed(text)
@@ -193,16 +179,9 @@ def final_answer(response: str, require_box: bool = False) -> str | None:
 
 
 def gold_answer(gold: object) -> str | None:
-    r"""The text of a gold answer as data sets store it, or `None` if nothing can be graded against it.
+    r"""The text of a gold answer, or `None` if nothing can be graded against it (empty, malformed, a sentence).
 
-    Strings, ints, floats and lists of one; a worked solution with a box or a `#### ` line is reduced to its answer.
-
-    Args:
-        gold (`object`): Value of the answer column.
-
-    Returns:
-        `str` or `None`: Source text, not normalised; `None` for empty, malformed, boolean or missing golds and for
-        sentences.
+    Text, ints, floats and lists of one are read; a worked solution is reduced to its box or its `#### ` line.
 
     Example:
     ```python

@@ -17,7 +17,7 @@ from stapo_trl.rewards.verifier.verdict import Verifier
 from stapo_trl.rewards.verifier.workers.pool import WorkerPool, default_workers
 
 
-# Each keeps sympy busy for longer than any limit here; none is refused early.
+# Keeps sympy busy for longer than any limit here, and is not refused early
 SLEEPER = (
     "\\det\\begin{pmatrix}"
     + "\\\\".join("&".join(f"x_{{{i}{j}}}" for j in range(9)) for i in range(9))
@@ -186,14 +186,13 @@ print([v.kind for v in grade(["\\boxed{2\\sin w\\cos w}", "\\boxed{\\sin w}"], [
 """
 
 
-@pytest.mark.parametrize("how", ["stdin", "file without a main guard", "command"])
-def test_needs_no_importable_main(how, tmp_path):
-    path = tmp_path / "train.py"
-    path.write_text(SCRIPT)
+def test_needs_no_importable_main(tmp_path):
+    script = tmp_path / "train.py"  # without a main guard
+    script.write_text(SCRIPT)
     (tmp_path / "random.py").write_text("raise RuntimeError('a file of the user, not ours to import')")
-    command = {"stdin": ["-"], "file without a main guard": [str(path)], "command": ["-c", SCRIPT]}[how]
-    result = run_script(SCRIPT, *(["-P"] if how != "stdin" else ["-P"]), *command, cwd=tmp_path)
-    assert result.stdout == "start\n['correct', 'incorrect']\n", result.stderr
+    for command in (["-"], [str(script)], ["-c", SCRIPT]):
+        result = run_script(SCRIPT, "-P", *command, cwd=tmp_path)
+        assert result.stdout == "start\n['correct', 'incorrect']\n", (command, result.stderr)
 
 
 def test_importing_rewards_or_workers_imports_neither_torch_nor_trl():

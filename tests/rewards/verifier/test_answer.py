@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from stapo_trl.rewards.answer import final_answer, gold_answer, last_box
+from stapo_trl.rewards.verifier.answer import final_answer, gold_answer, last_box
 
 
 TABLE = [
@@ -124,9 +124,9 @@ TABLE = [
 ]
 
 
-@pytest.mark.parametrize("response, answer", TABLE)
-def test_final_answer_is_what_the_response_states(response, answer):
-    assert final_answer(response) == answer
+def test_final_answer_is_what_the_response_states():
+    found = [(response, final_answer(response)) for response, _ in TABLE]
+    assert not [(pair, expected) for pair, expected in zip(found, TABLE, strict=True) if pair != expected]
 
 
 def test_require_box_ignores_other_forms():
@@ -151,9 +151,8 @@ def test_extraction_is_linear_in_the_response():
         assert final_answer(text) is None
 
 
-@pytest.mark.parametrize(
-    "gold, text",
-    [
+def test_gold_answer_reads_what_data_sets_store():
+    cases = [
         (5, "5"),
         (27.0, "27"),
         (1e-07, "1e-07"),
@@ -169,11 +168,10 @@ def test_extraction_is_linear_in_the_response():
         (r"\boxed{5", None),
         ("}{", None),
         (r"\frac{}{2}", None),
+        ("\\sqrt{", None),
         ("None", None),
-    ],
-)
-def test_gold_answer_reads_what_data_sets_store(gold, text):
-    assert gold_answer(gold) == text
+    ]
+    assert [gold_answer(gold) for gold, _ in cases] == [text for _, text in cases]
 
 
 def test_numpy_golds_are_numbers():
@@ -183,7 +181,7 @@ def test_numpy_golds_are_numbers():
 
 def test_last_box_is_raw():
     assert last_box(r"\boxed{1} \boxed{ 2 }") == " 2 "
-    assert last_box("no box") is None
+    assert last_box("no box") is None and last_box(r"\boxed{1} or \boxed{2") is None
 
 
 def test_broken_delimiters_never_raise():
