@@ -119,9 +119,9 @@ def apply_rule(
     inputs = [{"completion_mask": mask, "completion_ids": ids, "advantages": advantages}]
     tokens, places = flatten(inputs, [(logps, entropies)], seed=0, positive_only=rule.positive_only)
     edit = rule(tokens, gather_one)
-    whole = lay_out(edit, inputs, places)
+    whole = lay_out(tokens, edit, inputs, places)
     rewards = [completion.reward for completion in completions if completion.reward is not None]
-    metrics = {"step": step} | describe_edit(sum(lengths), *map(float, sum_edit(tokens, edit))) | edit.metrics
+    metrics = {"step": step} | describe_edit(edit, sum(lengths), *map(float, sum_edit(tokens, edit))) | edit.metrics
     metrics |= {"completions/mean_length": sum(lengths) / len(lengths), "s2t/entropy": entropies.nanmean().item()}
     if rewards:
         metrics["reward"] = sum(rewards) / len(rewards)
