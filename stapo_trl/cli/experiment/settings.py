@@ -11,7 +11,16 @@ from ...trainer.stapo_config import STAPOConfig
 from ..recipes import closest, load_recipe
 
 
-METHODS = ["grpo", "justrl", "20-entropy", "justrl-fullmask", "stapo", "ablation-random", "ablation-high-entropy"]
+METHODS = [
+    "grpo",
+    "justrl",
+    "20-entropy",
+    "justrl-fullmask",
+    "stapo",
+    "ablation-random",
+    "ablation-high-entropy",
+    "stare",
+]
 PAPER = "qwen3-1.7b-stapo"  # the recipe that the others differ from
 
 

@@ -13,12 +13,8 @@ def test_methods_differ_in_what_their_recipes_say_and_in_nothing_else(scale, tmp
         "justrl": {"s2t_entropy_quantile": 0.0},
         "justrl-fullmask": {"s2t_entropy_quantile": 1.0},
         "stapo": {},
-        "20-entropy": {
-            "s2t_entropy_quantile": 0.0,
-            "top_entropy_quantile": 0.2,
-            "max_grad_norm": 0.2,
-            "adam_epsilon": 2e-9,
-        },
+        "20-entropy": {"token_rule": "top_entropy"},
+        "stare": {"token_rule": "stare"},
         "ablation-random": {"s2t_selection": "random"},
         "ablation-high-entropy": {"s2t_selection": "high_entropy"},
     }
