@@ -14,6 +14,14 @@ RULES = {
     "s2t": ("s2t", "S2T"),
     "stare": ("stare", "STARE"),
     "top_entropy": ("top_entropy", "TopEntropy"),
+    "clip_cov": ("reweighting.clip_cov", "ClipCov"),
+    "low_probability": ("reweighting.low_probability", "LowProbability"),
+    "entropy_driven": ("reweighting.entropy_driven", "EntropyDriven"),
+    "entropy_shaping": ("reweighting.entropy_shaping", "EntropyShaping"),
+    "kl_cov": ("unclipped.kl_cov", "KLCov"),
+    "ce_gppo": ("unclipped.ce_gppo", "CEGPPO"),
+    "aspo": ("unclipped.aspo", "ASPO"),
+    "dppo": ("unclipped.dppo", "DPPO"),
 }
 
 

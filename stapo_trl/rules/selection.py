@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from .tokens import Gather
+from .tokens import Gather, Tokens
 
 
 def quantile(values: torch.Tensor, q: float) -> torch.Tensor:
@@ -84,6 +84,12 @@ def averages(gather: Gather, *vectors: torch.Tensor) -> tuple[int, list[float]]:
     sums = torch.stack([vector.sum(dtype=dtype) for vector in (torch.ones_like(vectors[0]), *vectors)])
     count, *totals = gather(sums)[0].view(-1, len(sums)).sum(0).tolist()
     return int(count), [total / max(count, 1) for total in totals]
+
+
+def covariances(tokens: Tokens, gather: Gather) -> tuple[int, torch.Tensor]:
+    """Number of tokens on all processes, and (N,) the summands of the covariance of advantage and log-probability."""
+    count, (advantage, logp) = averages(gather, tokens.advantages, tokens.logps)
+    return count, (tokens.advantages - advantage) * (tokens.logps - logp)
 
 
 def token_keys(completion_ids: torch.Tensor, seed: int) -> torch.Tensor:

@@ -192,6 +192,9 @@ def make_token_rule(args: GRPOConfig) -> Rule | None:
                 f"`{name}` belongs to `token_rule='s2t'` and would do nothing with '{args.token_rule}', got {value!r}: "
                 "leave it out."
             )
+    if args.token_rule == "clip_cov":  # leaves alone what the loss clips
+        upper = args.epsilon if args.epsilon_high is None else args.epsilon_high
+        parameters = {"epsilon": args.epsilon, "epsilon_high": upper} | (parameters or {})
     try:
         return make_rule(args.token_rule, parameters)
     except ValueError as error:

@@ -39,6 +39,23 @@ CASES = [
         -48.18,
         0.155326086957,
     ),
+    (
+        "advantage_reweighting",
+        "low_probability",
+        {"alpha": 0.3},
+        23,
+        ALL,
+        -2.402325889632,
+        -46.895066191257,
+        0.145723046554,
+    ),
+    ("clip_cov", "clip_cov", {"share": 0.1}, 23, [4, 10], -3.9, -63.1, 0.237913043478),
+    ("eda", "entropy_driven", {}, 23, ALL, -4.272736357253, -85.875738267086, 0.233884011283),
+    ("entropy_shaping", "entropy_shaping", {}, 23, ALL, 2.948, 17.168, -0.081423478261),
+    ("kl_cov", "kl_cov", {"share": 0.1}, 23, [6, 17], -1.522988505747, -52.647126436782, None),
+    ("ce_gppo", "ce_gppo", {}, 23, [1, 6, 17, 22], -2.039935160625, -46.289773062187, None),
+    ("aspo", "aspo", {}, 23, [1, 2, 3, 4, 6, 9, 11, 17, 18, 20, 22], 9.166325867874, 162.284775811857, None),
+    ("dppo_tv", "dppo", {}, 23, [4, 5, 17], -2.8, -65.0, None),
 ]
 OFF = [
     ("s2t", {"entropy_quantile": 0.0}),
@@ -46,6 +63,12 @@ OFF = [
     ("top_entropy", {"share": 1.0, "divide_by_all": True}),
     ("stare", {"target_entropy": 0.0}),
     ("stare", {"positive_weight": 1.0, "target_entropy": 9.0}),
+    ("clip_cov", {"lower": 98.0, "upper": 99.0}),
+    ("low_probability", {"alpha": 0.0}),
+    ("entropy_shaping", {"alpha": 0.0}),
+    ("kl_cov", {"coef": 0.0}),
+    ("dppo", {"threshold": 1.0}),
+    ("dppo", {"divergence": "kl", "threshold": float("inf")}),
 ]
 REFUSED = [
     ("top_entropy", {"share": 1.1}),
@@ -63,6 +86,28 @@ REFUSED = [
     ("stare", {"negative_weight": 0.0}),
     ("stare", {"target_entropy": -1.0}),
     ("s2t", {"prob_threshold": 1.0}),
+    ("clip_cov", {"share": 1.01}),
+    ("clip_cov", {"lower": 5.0}),
+    ("clip_cov", {"lower": float("nan")}),
+    ("clip_cov", {"upper": "5"}),
+    ("clip_cov", {"epsilon": -0.2}),
+    ("low_probability", {"alpha": 1.1}),
+    ("low_probability", {"alpha": -0.1}),
+    ("entropy_shaping", {"alpha": -0.1}),
+    ("entropy_shaping", {"kappa": 1.0}),
+    ("kl_cov", {"share": 0.0}),
+    ("kl_cov", {"share": 1.5}),
+    ("kl_cov", {"coef": -1.0}),
+    ("ce_gppo", {"beta1": -0.5}),
+    ("ce_gppo", {"beta2": None}),
+    ("ce_gppo", {"clip_low": 1.0}),
+    ("ce_gppo", {"clip_high": -0.1}),
+    ("aspo", {"clip": -0.1}),
+    ("aspo", {"clip_high_entropy": -0.1}),
+    ("aspo", {"entropy_quantile": 80}),
+    ("aspo", {"cap": 0.5}),
+    ("dppo", {"divergence": "js"}),
+    ("dppo", {"threshold": -0.1}),
 ]
 NAMES = [case[0] for case in CASES]
 
@@ -168,9 +213,15 @@ def test_no_token_at_all_is_no_error():
 
 
 def test_advantages_of_rounding_size_are_no_advantages(window):
-    tokens = window._replace(advantages=torch.full((23,), 5e-7, dtype=torch.float64))
+    tokens = window._replace(advantages=torch.full((23,), 2.0**-21, dtype=torch.float64))
     for name, rule in rules():
         assert (apply(rule, tokens)[1] - tokens.advantages).abs().max() < 1e-6, name
+
+
+def test_a_step_without_any_advantage_stays_one(window):
+    tokens = window._replace(advantages=torch.zeros(23, dtype=torch.float64))
+    for name, rule in rules():
+        assert (apply(rule, tokens)[1] == 0).all(), name
 
 
 def test_metrics_are_numbers_under_the_name_of_the_rule(window):
@@ -199,4 +250,5 @@ def test_unknown_rules_and_parameters_are_refused_with_those_that_there_are():
 def test_every_rule_is_frozen_hashable_and_made_of_plain_values():
     for name in RULES:
         rule = make_rule(name)
-        assert hash(rule) == hash(make_rule(name)) and json.loads(json.dumps(dataclasses.asdict(rule)))
+        assert hash(rule) == hash(make_rule(name))
+        assert make_rule(name, json.loads(json.dumps(dataclasses.asdict(rule)))) == rule
