@@ -3,7 +3,7 @@
 import pytest
 import torch
 from token_window import make_window
-from toys import SHAPES, make_inputs, record_steps, run_step, weights
+from toys import SHAPES, find_edits, make_inputs, record_steps, run_step, weights
 from trl import GRPOConfig, GRPOTrainer
 
 from stapo_trl import STAPOTrainer
@@ -260,20 +260,6 @@ def test_off_is_grpo_bit_for_bit(make, make_trainer, shape):
         if any(not torch.equal(value, weights(trainer)[key]) for key, value in expected[str(settings)].items()):
             failures.append(name)
     assert not failures
-
-
-def find_edits(steps) -> dict:
-    """For each token of [`record_steps`] whether it is kept, and its advantage."""
-    edits = {}
-    for number, (inputs, _, step) in enumerate(steps):
-        for batch, keep, edited in zip(inputs, step.edit.keep_masks, step.edit.advantages, strict=True):
-            advantages = batch["advantages"][:, None].expand(keep.shape) if edited is None else edited
-            for row, position in batch["completion_mask"].nonzero().tolist():
-                prompt = tuple(batch["prompt_ids"][row][batch["prompt_mask"][row].bool()].tolist())
-                completion = tuple(batch["completion_ids"][row][: position + 1].tolist())
-                key = (number, prompt, completion, batch["advantages"][row].item())
-                edits[key] = bool(keep[row, position]), advantages[row, position].item()
-    return edits
 
 
 @pytest.mark.parametrize("case", CASES)
