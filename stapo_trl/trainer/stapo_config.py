@@ -15,6 +15,11 @@ from ..rules.top_entropy import TopEntropy
 
 
 ON_NONFINITE = ("raise", "skip", "warn")
+# Settings that make the loss that a rule names as its `loss`
+LOSSES = {
+    "unclipped": {"loss_type": "dapo", "epsilon": 1.0, "epsilon_high": float("inf")},
+    "cispo": {"loss_type": "cispo", "epsilon_high": 20.0},
+}
 
 
 @dataclass
@@ -207,11 +212,11 @@ def check_token_rule(rule: Rule, args: GRPOConfig) -> None:
     upper = args.epsilon if args.epsilon_high is None else args.epsilon_high
     needed: dict[str, Any] = {}
     if loss == "unclipped" and not (args.loss_type in CLIPPED_LOSSES and args.epsilon >= 1 and upper >= 1000):
-        needed = {"loss_type": "dapo", "epsilon": 1.0, "epsilon_high": float("inf")}
+        needed = LOSSES[loss]
     elif loss == "unclipped" and args.delta is not None:
         needed = {"delta": None}
     elif loss == "cispo" and not (args.loss_type == "cispo" and upper > 1):
-        needed = {"loss_type": "cispo", "epsilon_high": 20.0}
+        needed = LOSSES[loss]
     elif loss is not None and args.importance_sampling_level != "token":
         needed = {"importance_sampling_level": "token"}
     elif getattr(rule, "flips_signs", False) and args.off_policy_mask_threshold is not None:
