@@ -2,12 +2,14 @@
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import pytest
 import torch
 from token_window import apply, apply_apart, make_window, select
 
+import stapo_trl.rules as rules_package
 from stapo_trl.rules import RULES, make_rule
 
 
@@ -252,3 +254,12 @@ def test_every_rule_is_frozen_hashable_and_made_of_plain_values():
         rule = make_rule(name)
         assert hash(rule) == hash(make_rule(name))
         assert make_rule(name, json.loads(json.dumps(dataclasses.asdict(rule)))) == rule
+
+
+def test_the_table_of_rules_lists_each_with_its_parameters():
+    rows = re.findall(r"^\| `(\w+)` \|(.*)\|$", (Path(rules_package.__file__).parent / "README.md").read_text(), re.M)
+    assert [name for name, _ in rows] == list(RULES)
+    for name, row in rows[1:]:
+        fields = [field.name for field in dataclasses.fields(make_rule(name))]
+        # The clip range of Clip-Cov is the loss's
+        assert not [field for field in fields if not field.startswith("epsilon") and f"{field} " not in row], name
