@@ -51,14 +51,14 @@ def make_trainer(tmp_path, dataset):
             "peft_config",
             "token_rule",
         ):
-            if name in overrides:
+            if name in overrides and not isinstance(overrides[name], str):  # a token rule's name is a setting
                 arguments[name] = overrides.pop(name)
         settings = TOY_SETTINGS | {
             "output_dir": str(tmp_path / "run"),
             "per_device_train_batch_size": 8,
             "learning_rate": 1e-2,
         }
-        if issubclass(config_class, STAPOConfig):
+        if issubclass(config_class, STAPOConfig) and "token_rule" not in overrides:
             settings["s2t_prob_threshold"] = TOY_PROB_THRESHOLD
         settings.update(overrides)
         return trainer_class(model=model or build_model(seed), args=config_class(**settings), **arguments)

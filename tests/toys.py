@@ -130,6 +130,20 @@ def find_silenced(steps: list[tuple]) -> list[tuple]:
     return silenced
 
 
+def find_edits(steps) -> dict:
+    """For each token of [`record_steps`] whether it is kept, and its advantage."""
+    edits = {}
+    for number, (inputs, _, step) in enumerate(steps):
+        for batch, keep, edited in zip(inputs, step.edit.keep_masks, step.edit.advantages, strict=True):
+            advantages = batch["advantages"][:, None].expand(keep.shape) if edited is None else edited
+            for row, position in batch["completion_mask"].nonzero().tolist():
+                prompt = tuple(batch["prompt_ids"][row][batch["prompt_mask"][row].bool()].tolist())
+                completion = tuple(batch["completion_ids"][row][: position + 1].tolist())
+                key = (number, prompt, completion, batch["advantages"][row].item())
+                edits[key] = bool(keep[row, position]), advantages[row, position].item()
+    return edits
+
+
 def weights(trainer):
     return {name: value.clone() for name, value in trainer.model.state_dict().items()}
 

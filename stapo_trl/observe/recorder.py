@@ -18,6 +18,7 @@ from .dynamics import gradient_norm_sq, gradient_weights, sum_quadrants
 # A row of the log costs about a hundred bytes on disk and 50 microseconds
 SAMPLED_CANDIDATES = 16  # kept candidates of an optimizer step on a process
 SAMPLED_OTHERS = 32  # other valid tokens, in the steps with statistics
+SAMPLED_EDITS = 64  # tokens that a rule other than STAPO's silenced or weighed anew: it may be most of them
 SHOWN_RESPONSES = 4  # responses whose tokens get alternatives, in the steps with statistics
 SHOWN_POSITIONS = 16  # at most, in each of them
 TEXT_BEFORE, TEXT_AFTER = 32, 12  # tokens of context
@@ -110,7 +111,9 @@ class StepRecord:
             epsilons = (trainer.epsilon_low, trainer.epsilon_high)
             if trainer.loss_type not in CLIPPED_LOSSES:
                 epsilons = (torch.inf, torch.inf)
-            weights = gradient_weights(_ratios(inputs, logps), spread_advantages(inputs), *epsilons)
+            edited = self.edit.advantages[len(self.seen)]
+            advantages = spread_advantages(inputs) if edited is None else edited
+            weights = gradient_weights(_ratios(inputs, logps), advantages, *epsilons)
             norms = gradient_norm_sq(logps, sums_sq[0][:, -logps.size(1) :], weights).sqrt()
         self.seen.append((logps, entropies, norms))
 
@@ -152,7 +155,10 @@ class StepRecord:
         return tokens, completions
 
     def _choose(self, index: int, num_candidates: int, num_others: int) -> tuple[torch.Tensor, ...]:
-        """(N, 2) rows and positions: every silenced token, and samples of kept candidates and of the others."""
+        """
+        (N, 2) rows and positions: every silenced candidate, and samples of kept candidates, of the others that the rule
+        left alone, and of those that it edited.
+        """
         inputs, (logps, entropies, _) = self.inputs[index], self.seen[index]
         keep, candidate = self.edit.keep_masks[index], self.edit.candidates[index]
         valid = loss_mask(inputs).bool() & logps.isfinite() & entropies.isfinite()
@@ -162,26 +168,34 @@ class StepRecord:
             places = mask.nonzero()
             return places[keys[mask].topk(min(count, len(places)), largest=False).indices]
 
-        return (~keep).nonzero(), sample(candidate & keep, num_candidates), sample(valid & ~candidate, num_others)
+        edited = ~keep
+        if self.edit.advantages[index] is not None:
+            edited = edited | (self.edit.advantages[index] != _by_token(inputs["advantages"], keep))
+        others = valid & ~candidate
+        return (
+            (~keep & candidate).nonzero(),
+            sample(candidate & keep, num_candidates),
+            sample(others & ~edited, num_others),
+            sample(others & edited, -(-SAMPLED_EDITS // len(self.seen))),
+        )
 
     def _token_rows(self, index: int, places: torch.Tensor) -> list[dict]:
         if len(places) == 0:
             return []
         inputs, (logps, entropies, norms), edit = self.inputs[index], self.seen[index], self.edit
         row, position = places.unbind(1)
-        advantages = spread_advantages(inputs)
-        if advantages.dim() == 1:
-            advantages = advantages.unsqueeze(1).expand_as(logps)
         columns = {
             "prob": logps[row, position].exp(),
             "entropy": entropies[row, position],
-            "advantage": advantages[row, position],
+            "advantage": _by_token(spread_advantages(inputs), logps)[row, position],
             "ratio": _ratios(inputs, logps)[row, position],
             "candidate": edit.candidates[index][row, position],
             "silenced": ~edit.keep_masks[index][row, position],
             "token_id": inputs["completion_ids"][row, position],
             "position": position,
         }
+        if edit.advantages[index] is not None:
+            columns["edited_advantage"] = edit.advantages[index][row, position]
         if norms is not None:
             columns["gradient_norm"] = norms[row, position]
         columns = {name: column.tolist() for name, column in columns.items()}
@@ -252,6 +266,11 @@ def _positions(mask: torch.Tensor) -> list[int]:
 def _ratios(inputs: dict[str, Any], logps: torch.Tensor) -> torch.Tensor:
     old = inputs.get("old_per_token_logps")
     return torch.ones_like(logps) if old is None else (logps - old).exp()
+
+
+def _by_token(advantages: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """(B,) or (B, T) as (B, T)."""
+    return (advantages.unsqueeze(1) if advantages.dim() == 1 else advantages).expand(like.shape)
 
 
 def _unpadded(inputs: dict[str, Any], row: int) -> tuple[torch.Tensor, torch.Tensor]:

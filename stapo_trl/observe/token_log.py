@@ -19,7 +19,7 @@ from transformers import TrainerCallback
 FOLDER = "token_log"
 MAX_COMPLETIONS = 8  # in a shard
 
-# One row per logged token: every silenced one, and samples of kept candidates and of all other valid tokens
+# One row per logged token: every silenced candidate, and samples of kept candidates, of other edited tokens and of all others
 TOKENS = pa.schema(
     {
         "step": pa.int32(),  # optimizer step whose update the token was part of, from 1
@@ -33,7 +33,8 @@ TOKENS = pa.schema(
         "prob": pa.float32(),  # of the current policy, after the sampling temperature
         "entropy": pa.float32(),  # nats
         "entropy_threshold": pa.float32(),  # nats, of the token's optimizer step; null if that had no candidate
-        "advantage": pa.float32(),
+        "advantage": pa.float32(),  # of the response
+        "edited_advantage": pa.float32(),  # what a rule made of it for this token; null under rules that change none
         "reward": pa.float32(),
         "ratio": pa.float32(),  # pi_theta / pi_old
         "gradient_norm": pa.float32(),  # of the token's loss term with respect to its logits, before silencing; or null

@@ -1,8 +1,10 @@
-"""Choosing some of N tokens: quantiles, the k smallest, and reproducible random keys. All in linear time."""
+"""Choosing some of N tokens: quantiles, the k largest or smallest, means, and reproducible random keys. All in linear time."""
 
 import math
 
 import torch
+
+from .tokens import Gather, Tokens
 
 
 def quantile(values: torch.Tensor, q: float) -> torch.Tensor:
@@ -57,6 +59,37 @@ def smallest(scores: torch.Tensor, count: int) -> torch.Tensor:
     cut = scores.kthvalue(count).values
     below, tied = scores < cut, scores == cut
     return below | (tied & (tied.cumsum(0) <= count - below.sum()))
+
+
+def count_share(share: float, count: int) -> int:
+    """How many are a share of `count` > 0 tokens: rounded up (but for the rounding of floats), and at least one."""
+    return min(max(int(share * count + 0.999999), 1), count)  # STARE's own guard
+
+
+def kth_largest(values: torch.Tensor, k: int) -> torch.Tensor:
+    """
+    The k-th largest of N values. Tokens at least as large are k, and more where several have this very value: which of
+    them came first depends on how the step is cut.
+    """
+    return values.kthvalue(len(values) - k + 1).values
+
+
+def averages(gather: Gather, *vectors: torch.Tensor) -> tuple[int, list[float]]:
+    """
+    Number of tokens on all processes, and the mean over them of each vector (N,); 0 of no tokens. One collective.
+
+    The sums are taken in float64, so that a mean does not depend on how the step is cut.
+    """
+    dtype = torch.float32 if vectors[0].device.type == "mps" else torch.float64  # Apple's GPUs have no float64
+    sums = torch.stack([vector.sum(dtype=dtype) for vector in (torch.ones_like(vectors[0]), *vectors)])
+    count, *totals = gather(sums)[0].view(-1, len(sums)).sum(0).tolist()
+    return int(count), [total / max(count, 1) for total in totals]
+
+
+def covariances(tokens: Tokens, gather: Gather) -> tuple[int, torch.Tensor]:
+    """Number of tokens on all processes, and (N,) the summands of the covariance of advantage and log-probability."""
+    count, (advantage, logp) = averages(gather, tokens.advantages, tokens.logps)
+    return count, (tokens.advantages - advantage) * (tokens.logps - logp)
 
 
 def token_keys(completion_ids: torch.Tensor, seed: int) -> torch.Tensor:

@@ -31,6 +31,11 @@ class Tokens(NamedTuple):
     keys: torch.Tensor  # reproducible random numbers in [0, 1), see `token_keys`
     responses: torch.Tensor  # int64: the tokens of one response have the same number, on this process
 
+    @property
+    def ratios(self) -> torch.Tensor:
+        """(N,) pi_theta / pi_old, its logarithm clamped to 20 as in the official codes: some rules divide by it."""
+        return (self.logps - self.old_logps).clamp(-20, 20).exp()
+
 
 @dataclass(frozen=True)
 class Edit:
@@ -43,9 +48,10 @@ class Edit:
         advantages (`torch.Tensor` of shape (N,), *optional*):
             Replace those of the tokens. A zero takes a token out of the sum only.
         candidates (`torch.Tensor` of shape (N,), *optional*):
-            Boolean: the tokens among which the rule chose, for the metrics and the token log.
+            Boolean: the improbable tokens of correct responses, for the metrics and the token log. Those of STAPO if a
+            rule does not say.
         quadrants (`tuple[float, float]`, *optional*):
-            Where probability and entropy (nats) part the quadrants of the statistics.
+            Where probability and entropy (nats) part the quadrants of the statistics. As under STAPO by default.
         metrics (`dict[str, float]`, *optional*):
             Logged as they are. The same on all processes.
     """
@@ -68,6 +74,9 @@ class Rule(Protocol):
     Attributes:
         positive_only (`bool`): whether the rule looks at tokens with a positive advantage only. The trainer then scores
             and hands over no others.
+        loss (`str`, *optional*): the loss without which the rule is another method, `"unclipped"` or `"cispo"`. The
+            trainer refuses settings of another one.
+        flips_signs (`bool`, *optional*): whether new advantages may have another sign.
     """
 
     positive_only: bool

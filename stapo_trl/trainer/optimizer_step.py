@@ -1,6 +1,6 @@
 """One optimizer step under a token rule: its micro-batches flattened for the rule, and the edit laid out over them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -8,8 +8,9 @@ import torch
 from accelerate import Accelerator
 
 from ..observe.recorder import StepRecord
+from ..rules.s2t import S2T
 from ..rules.selection import at_least_float32, token_keys
-from ..rules.tokens import MIN_ADVANTAGE, Edit, Rule, StepEdit, Tokens, loss_mask, spread_advantages
+from ..rules.tokens import MIN_ADVANTAGE, Edit, Gather, Rule, StepEdit, Tokens, loss_mask, spread_advantages
 from .collectives import gather_ragged, sum_over_processes
 
 
@@ -68,7 +69,8 @@ def edit_step(
         [`EditedStep`].
     """
     tokens, places = flatten(inputs, scores, seed, rule.positive_only)
-    edit = rule(tokens, partial(gather_ragged, accelerator))
+    gather = partial(gather_ragged, accelerator)
+    edit = rule(tokens, gather)
     for name in ("keep", "advantages", "candidates"):
         given = getattr(edit, name)
         if given is not None and (
@@ -78,10 +80,11 @@ def edit_step(
                 f"The token rule {rule!r} must answer with a {'float' if name == 'advantages' else 'boolean'} `{name}` for "
                 f"each of the {len(tokens.logps)} tokens, got {given.dtype} of shape {tuple(given.shape)}."
             )
+    edit = watch(rule, tokens, edit, gather)
     num_valid = sum(loss_mask(batch).sum() for batch in inputs)
     num_valid, *sums = sum_over_processes(accelerator, [num_valid, *sum_edit(tokens, edit)])
-    metrics = describe_edit(num_valid, *sums) | edit.metrics
-    return EditedStep(lay_out(edit, inputs, places), num_valid - sums[1], num_valid, metrics)
+    metrics = describe_edit(edit, num_valid, *sums) | edit.metrics
+    return EditedStep(lay_out(tokens, edit, inputs, places), num_valid - sums[1], num_valid, metrics)
 
 
 def flatten(
@@ -93,10 +96,10 @@ def flatten(
         logps, entropies = at_least_float32(logps.detach()), at_least_float32(entropies.detach())
         advantages = spread_advantages(batch)
         advantages = (advantages.unsqueeze(1) if advantages.dim() == 1 else advantages).expand_as(logps)
-        place = loss_mask(batch).bool() & logps.isfinite() & entropies.isfinite()
+        old_logps = at_least_float32(batch.get("old_per_token_logps", logps))
+        place = loss_mask(batch).bool() & logps.isfinite() & entropies.isfinite() & old_logps.isfinite()
         if positive_only:
             place &= advantages > MIN_ADVANTAGE
-        old_logps = batch.get("old_per_token_logps", logps)
         keys = token_keys(batch["completion_ids"], seed)
         rows = torch.arange(len(place), device=place.device).unsqueeze(1).expand_as(place) + num_responses
         num_responses += len(place)
@@ -105,16 +108,36 @@ def flatten(
     return Tokens(*map(torch.cat, zip(*columns, strict=True))), places
 
 
-def lay_out(edit: Edit, inputs: list[dict[str, Any]], places: list[torch.Tensor]) -> StepEdit:
-    """The inverse of [`flatten`]: tokens that the rule did not see are kept as they are."""
+def watch(rule: Rule, tokens: Tokens, edit: Edit, gather: Gather) -> Edit:
+    """The edit of a rule other than STAPO's with STAPO's candidates and quadrants, so that runs can be compared."""
+    if isinstance(rule, S2T):
+        return edit
+    seen = S2T(entropy_quantile=0.0)(tokens, gather)
+    return replace(
+        edit,
+        candidates=seen.candidates if edit.candidates is None else edit.candidates,
+        quadrants=seen.quadrants if edit.quadrants is None else edit.quadrants,
+    )
+
+
+def find_changed(tokens: Tokens, edit: Edit) -> torch.Tensor:
+    """(N,) boolean: the tokens to which the rule gave another advantage."""
+    if edit.advantages is None:
+        return torch.zeros_like(tokens.logps, dtype=torch.bool)
+    return edit.advantages != tokens.advantages
+
+
+def lay_out(tokens: Tokens, edit: Edit, inputs: list[dict[str, Any]], places: list[torch.Tensor]) -> StepEdit:
+    """The inverse of [`flatten`]: tokens that the rule did not see or change are as they were, to the last bit."""
     counts = [int(place.sum()) for place in places]
 
     def split(flat: torch.Tensor | None) -> list[torch.Tensor | None]:
         return [None] * len(counts) if flat is None else flat.split(counts)
 
     keep_masks, advantages, candidates = [], [], []
-    parts = zip(split(edit.keep), split(edit.advantages), split(edit.candidates), strict=True)
-    for batch, place, (keep, advantage, candidate) in zip(inputs, places, parts, strict=True):
+    columns = (edit.keep, edit.advantages, edit.candidates, find_changed(tokens, edit))
+    parts = zip(*map(split, columns), strict=True)
+    for batch, place, (keep, advantage, candidate, changed) in zip(inputs, places, parts, strict=True):
         keep_masks.append(
             torch.ones_like(place) if keep is None else torch.ones_like(place).masked_scatter(place, keep)
         )
@@ -123,26 +146,45 @@ def lay_out(edit: Edit, inputs: list[dict[str, Any]], places: list[torch.Tensor]
         if advantage is not None:
             whole = batch["advantages"]
             whole = (whole.unsqueeze(1) if whole.dim() == 1 else whole).expand(place.shape)
-            advantage = whole.masked_scatter(place, advantage.to(whole.dtype))
+            edited = torch.zeros_like(place).masked_scatter(place, changed)
+            advantage = whole.masked_scatter(edited, advantage[changed].to(whole.dtype))
         advantages.append(advantage)
     return StepEdit(keep_masks, advantages, candidates, edit.quadrants)
 
 
 def sum_edit(tokens: Tokens, edit: Edit) -> list[torch.Tensor | float]:
-    """Sums over this process's tokens: candidates, silenced ones, and the probability and entropy of the latter."""
+    """
+    Sums over this process's tokens: candidates, silenced ones, the probability and entropy of the latter, and how many of
+    the others have a new advantage.
+    """
     silenced = torch.zeros_like(tokens.logps, dtype=torch.bool) if edit.keep is None else ~edit.keep
     candidates = 0.0 if edit.candidates is None else edit.candidates.sum()
-    return [candidates, silenced.sum(), tokens.logps[silenced].exp().sum(), tokens.entropies[silenced].sum()]
+    num_changed = (find_changed(tokens, edit) & ~silenced).sum()
+    return [
+        candidates,
+        silenced.sum(),
+        tokens.logps[silenced].exp().sum(),
+        tokens.entropies[silenced].sum(),
+        num_changed,
+    ]
 
 
 def describe_edit(
-    num_valid: float, num_candidates: float, num_silenced: float, sum_probs: float, sum_entropies: float
+    edit: Edit,
+    num_valid: float,
+    num_candidates: float,
+    num_silenced: float,
+    sum_probs: float,
+    sum_entropies: float,
+    num_changed: float,
 ) -> dict[str, float]:
     """Metrics of an edit, from the sums of [`sum_edit`] over all processes."""
     metrics = {}
     if num_valid > 0:
         metrics["s2t/silenced_share"] = num_silenced / num_valid
         metrics["s2t/candidate_share"] = num_candidates / num_valid
+        if edit.advantages is not None:
+            metrics["s2t/changed_share"] = num_changed / num_valid
     if num_silenced > 0:
         metrics["s2t/silenced_prob"] = sum_probs / num_silenced
         metrics["s2t/silenced_entropy"] = sum_entropies / num_silenced

@@ -9,9 +9,8 @@ from transformers import PreTrainedModel
 from trl import GRPOConfig
 from trl.trainer.utils import get_config_model_id
 
-from ..rules.s2t import S2T
 from ..rules.tokens import Rule
-from .stapo_config import STAPOConfig
+from .stapo_config import STAPOConfig, make_token_rule
 from .token_rule import TokenRuleTrainer
 
 
@@ -38,11 +37,11 @@ class STAPOTrainer(TokenRuleTrainer):
         args ([`STAPOConfig`] or [`~trl.GRPOConfig`], *optional*):
             Configuration. A plain `GRPOConfig` is accepted and trained with STAPO's default thresholds.
         token_rule ([`~stapo_trl.rules.tokens.Rule`], *optional*):
-            Another rule in place of STAPO's: any callable `rule(tokens, gather) -> Edit` with an attribute
-            `positive_only`, see `stapo_trl/rules/tokens.py`.
+            A rule of your own in place of the one that `args.token_rule` names: any callable
+            `rule(tokens, gather) -> Edit` with an attribute `positive_only`, see `stapo_trl/rules/tokens.py`.
 
     Raises:
-        `ValueError`: if the dataset has no prompt column, lacks a column that a reward function asks for, or holds
+        `ValueError`: if the token rule needs another loss; if the dataset has no prompt column, lacks a column that a reward function asks for, or holds
         fewer prompts than one generation batch; if the policy cannot learn or read its prompts; if checkpoints cannot
         be written.
         `RuntimeError`: if TRL was patched by Unsloth, or changed one of the methods this class relies on.
@@ -95,8 +94,6 @@ class STAPOTrainer(TokenRuleTrainer):
         for field in fields(STAPOConfig):
             if not hasattr(args, field.name):  # of a plain GRPOConfig
                 setattr(args, field.name, field.default)
-        if token_rule is None and args.s2t_prob_threshold > 0.0:
-            token_rule = S2T(
-                args.s2t_prob_threshold, args.s2t_entropy_quantile, args.s2t_entropy_population, args.s2t_selection
-            )
+        if token_rule is None:
+            token_rule = make_token_rule(args)
         super().__init__(model, reward_funcs, args, train_dataset, *more, token_rule=token_rule, **kwargs)

@@ -1,14 +1,25 @@
-"""Configuration of [`STAPOTrainer`]: GRPO's own, with seven more fields and the paper's defaults."""
+"""Configuration of [`STAPOTrainer`]: GRPO's own, with nine more fields and the paper's defaults."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from transformers import SchedulerType
 from trl import GRPOConfig
 
+from ..observe.recorder import CLIPPED_LOSSES
+from ..rules import RULES, make_rule
+from ..rules.parameters import read_parameters
 from ..rules.s2t import PAPER_PROB_THRESHOLD, PAPER_QUANTILE, POPULATIONS, S2T, SELECTIONS
+from ..rules.tokens import Rule
+from ..rules.top_entropy import TopEntropy
 
 
 ON_NONFINITE = ("raise", "skip", "warn")
+# Settings that make the loss that a rule names as its `loss`
+LOSSES = {
+    "unclipped": {"loss_type": "dapo", "epsilon": 1.0, "epsilon_high": float("inf")},
+    "cispo": {"loss_type": "cispo", "epsilon_high": 20.0},
+}
 
 
 @dataclass
@@ -36,6 +47,12 @@ class STAPOConfig(GRPOConfig):
         s2t_selection (`str`, *optional*, defaults to `"low_entropy"`):
             Which candidates are silenced: `"low_entropy"` is STAPO, `"high_entropy"` and `"random"` are the ablations
             of the paper and silence as many.
+        token_rule (`str`, *optional*, defaults to `"s2t"`):
+            The method that edits tokens: STAPO's `"s2t"`, or a sibling to compare it with, such as `"stare"`. The table in
+            `stapo_trl/rules/README.md` lists them, with the loss that some of them need.
+        token_rule_kwargs (`dict` or `str`, *optional*):
+            Parameters of a sibling, for example `{"target_entropy": 0.5}`, as a mapping or as JSON text; those left out
+            keep the published defaults. The parameters of `"s2t"` are the four fields above.
         log_tokens (`bool`, *optional*, defaults to `True`):
             Write `token_log/` in the output folder: every silenced token and a sample of the others, for
             `stapo report`. With `log_completions` they are also printed, and every tracker gets them as a table.
@@ -49,7 +66,7 @@ class STAPOConfig(GRPOConfig):
             gradient does not count: the loss scaler skips such steps, as always.
 
     Raises:
-        `ValueError`: if one of these fields lies outside its range.
+        `ValueError`: if one of these fields lies outside its range, or a token rule needs another loss.
 
     Example:
 
@@ -104,6 +121,18 @@ class STAPOConfig(GRPOConfig):
         },
     )
 
+    token_rule: str = field(
+        default="s2t",
+        metadata={
+            "help": "Method that edits tokens: 's2t' (STAPO, with the fields s2t_*) or a sibling to compare it with.",
+            "choices": list(RULES),
+        },
+    )
+    token_rule_kwargs: dict | str | None = field(
+        default=None,
+        metadata={"help": "Parameters of a token rule other than 's2t', such as {\"target_entropy\": 0.5}."},
+    )
+
     log_tokens: bool = field(
         default=True,
         metadata={
@@ -129,10 +158,9 @@ class STAPOConfig(GRPOConfig):
 
     def __post_init__(self):
         # Before the parent's checks, which may fail on something else first
-        try:
-            S2T(self.s2t_prob_threshold, self.s2t_entropy_quantile, self.s2t_entropy_population, self.s2t_selection)
-        except ValueError as error:
-            raise ValueError(str(error).replace("`", "`s2t_", 1)) from None
+        rule = make_token_rule(self)
+        if rule is not None:
+            check_token_rule(rule, self)
         if not (isinstance(self.token_stats_steps, int) and self.token_stats_steps >= 0):
             raise ValueError(
                 f"`token_stats_steps` must be a whole number of optimizer steps, got {self.token_stats_steps!r}. "
@@ -141,3 +169,64 @@ class STAPOConfig(GRPOConfig):
         if self.on_nonfinite not in ON_NONFINITE:
             raise ValueError(f"`on_nonfinite` must be one of {list(ON_NONFINITE)}, got {self.on_nonfinite!r}.")
         super().__post_init__()
+
+
+def make_token_rule(args: GRPOConfig) -> Rule | None:
+    """The rule that the settings name; `None` where `s2t_prob_threshold=0.0` switches it off."""
+    try:
+        parameters = args.token_rule_kwargs = read_parameters(args.token_rule_kwargs) or None
+    except ValueError as error:
+        raise ValueError(f"`token_rule_kwargs` {error}") from None
+    s2t = {name: getattr(args, name) for name in STAPOConfig.__dataclass_fields__ if name.startswith("s2t_")}
+    if args.token_rule == "s2t":
+        if parameters:
+            raise ValueError(
+                f"`token_rule_kwargs` must be empty with `token_rule='s2t'`, got {parameters}: its parameters are the "
+                f"fields {', '.join(s2t)}."
+            )
+        try:
+            rule = S2T(**{name.removeprefix("s2t_"): value for name, value in s2t.items()})
+        except ValueError as error:
+            raise ValueError(str(error).replace("`", "`s2t_", 1)) from None
+        return rule if args.s2t_prob_threshold > 0.0 else None
+    if args.token_rule not in RULES:
+        raise ValueError(f"`token_rule` must be one of {list(RULES)}, got {args.token_rule!r}.")
+    for name, value in s2t.items():
+        if value != STAPOConfig.__dataclass_fields__[name].default:
+            raise ValueError(
+                f"`{name}` belongs to `token_rule='s2t'` and would do nothing with '{args.token_rule}', got {value!r}: "
+                "leave it out."
+            )
+    if args.token_rule == "clip_cov":  # leaves alone what the loss clips
+        upper = args.epsilon if args.epsilon_high is None else args.epsilon_high
+        parameters = {"epsilon": args.epsilon, "epsilon_high": upper} | (parameters or {})
+    try:
+        return make_rule(args.token_rule, parameters)
+    except ValueError as error:
+        raise ValueError(f"`token_rule_kwargs`: {error}") from None
+
+
+def check_token_rule(rule: Rule, args: GRPOConfig) -> None:
+    """Raises `ValueError` where the loss of these settings is not the one that the rule edits."""
+    name, loss = type(rule).__name__, getattr(rule, "loss", None)
+    upper = args.epsilon if args.epsilon_high is None else args.epsilon_high
+    needed: dict[str, Any] = {}
+    if loss == "unclipped" and not (args.loss_type in CLIPPED_LOSSES and args.epsilon >= 1 and upper >= 1000):
+        needed = LOSSES[loss]
+    elif loss == "unclipped" and args.delta is not None:
+        needed = {"delta": None}
+    elif loss == "cispo" and not (args.loss_type == "cispo" and upper > 1):
+        needed = LOSSES[loss]
+    elif loss is not None and args.importance_sampling_level != "token":
+        needed = {"importance_sampling_level": "token"}
+    elif getattr(rule, "flips_signs", False) and args.off_policy_mask_threshold is not None:
+        # TRL keeps the tokens with A >= 0, of the edited advantages
+        needed = {"off_policy_mask_threshold": None}
+    elif isinstance(rule, TopEntropy) and args.top_entropy_quantile < 1.0:
+        needed = {"top_entropy_quantile": 1.0}
+    if needed:
+        raise ValueError(
+            f"The token rule {name} needs {', '.join(f'{key}={value!r}' for key, value in needed.items())}, got "
+            f"{', '.join(f'{key}={getattr(args, key)!r}' for key in needed)}"
+            + (f" (any of {', '.join(CLIPPED_LOSSES)} will do, without its clipping)." if len(needed) == 3 else ".")
+        )

@@ -31,6 +31,7 @@ from .compat import check_base_trainer, check_environment
 from .nonfinite import FiniteStepTrainer
 from .optimizer_step import EditedStep, edit_step
 from .preflight import check_dataset, check_loss_scaling, check_output_dir, check_policy, check_reward_columns
+from .stapo_config import check_token_rule
 
 
 TEXT = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
@@ -78,6 +79,8 @@ class TokenRuleTrainer(FiniteStepTrainer):
     ):
         check_base_trainer(GRPOTrainer)
         check_environment(uses_peft=kwargs.get("peft_config") is not None)
+        if token_rule is not None:
+            check_token_rule(token_rule, args)
         # Other sources of prompts or columns than the dataset are TRL's to check
         if kwargs.get("environment_factory") is None and kwargs.get("rollout_func") is None:
             check_dataset(train_dataset, args)
@@ -224,7 +227,8 @@ class TokenRuleTrainer(FiniteStepTrainer):
         self._record_metrics(step.metrics)
         if self.model.training:
             for batch, keep_mask in zip(inputs, step.edit.keep_masks, strict=True):
-                self.silenced_token_ids.update(batch["completion_ids"][~keep_mask].tolist())
+                ids, counts = batch["completion_ids"][~keep_mask].unique(return_counts=True)
+                self.silenced_token_ids.update(dict(zip(ids.tolist(), counts.tolist(), strict=True)))
         return step
 
     @torch.no_grad()

@@ -157,7 +157,7 @@ def time_rule() -> None:
             for _ in range(3):
                 start = time.perf_counter()
                 tokens, places = flatten(inputs, [(logps, entropies)], 0, rule.positive_only)
-                lay_out(rule(tokens, gather_one), inputs, places)
+                lay_out(tokens, rule(tokens, gather_one), inputs, places)
                 if device == "cuda":
                     torch.cuda.synchronize()
                 seconds.append(time.perf_counter() - start)

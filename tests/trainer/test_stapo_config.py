@@ -25,7 +25,7 @@ def test_only_the_documented_defaults_differ_from_grpo():
     grpo = {field.name: field.default for field in dataclasses.fields(GRPOConfig)}
     differing = {field.name for field in dataclasses.fields(STAPOConfig) if grpo.get(field.name) != field.default}
     own = {"s2t_prob_threshold", "s2t_entropy_quantile", "s2t_entropy_population", "s2t_selection"}
-    own |= {"log_tokens", "token_stats_steps", "on_nonfinite"}
+    own |= {"log_tokens", "token_stats_steps", "on_nonfinite", "token_rule"}
     assert differing - own == {"epsilon_high", "warmup_steps", "lr_scheduler_type"}
 
 
@@ -56,9 +56,45 @@ def test_the_ends_of_the_ranges_are_allowed(tmp_path, field):
     assert make(tmp_path, s2t_entropy_quantile=1).s2t_entropy_quantile == 1
 
 
+def test_a_token_rule_is_checked_with_its_parameters(tmp_path):
+    assert make(tmp_path, token_rule="stare", token_rule_kwargs='{"share": 0.2}').token_rule_kwargs == {"share": 0.2}
+    assert make(tmp_path, token_rule="stare", token_rule_kwargs={}).token_rule_kwargs is None
+    failures = []
+    for fields, message in [
+        ({"token_rule": "star"}, "`token_rule` must be one of ['s2t', 'stare'"),
+        ({"token_rule_kwargs": {"share": 0.2}}, "`token_rule_kwargs` must be empty with `token_rule='s2t'`"),
+        ({"token_rule": "stare", "token_rule_kwargs": "share=0.2"}, "`token_rule_kwargs` must be a mapping"),
+        ({"token_rule": "stare", "token_rule_kwargs": "[1]"}, "`token_rule_kwargs` must be a mapping"),
+        (
+            {"token_rule": "stare", "token_rule_kwargs": {"rho": 1}},
+            "`token_rule_kwargs`: `rho` is no parameter of the rule 'stare': it has variant, share",
+        ),
+        (
+            {"token_rule": "stare", "token_rule_kwargs": {"share": 2}},
+            "`token_rule_kwargs`: `share` must be a number above 0 and at most 1, got 2.",
+        ),
+        ({"token_rule": "stare", "s2t_entropy_quantile": 0.0}, "`s2t_entropy_quantile` belongs to `token_rule='s2t'`"),
+        ({"token_rule": "top_entropy", "top_entropy_quantile": 0.2}, "TopEntropy needs top_entropy_quantile=1.0, got"),
+    ]:
+        with pytest.raises(ValueError) as caught:
+            make(tmp_path, **fields)
+        if message not in str(caught.value):
+            failures.append((message, str(caught.value)))
+    assert not failures
+
+
+def test_a_token_rule_parses_from_yaml_and_the_command_line(tmp_path):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("token_rule: stare\ntoken_rule_kwargs:\n  target_entropy: 0.5\nuse_cpu: true\nbf16: false\n")
+    arguments = ["--config", str(recipe), "--output_dir", str(tmp_path)]
+    for more, expected in (([], {"target_entropy": 0.5}), (["--token_rule_kwargs", '{"share": 0.2}'], {"share": 0.2})):
+        (config,) = TrlParser(STAPOConfig).parse_args_and_config([*arguments, *more])
+        assert (config.token_rule, config.token_rule_kwargs) == ("stare", expected)
+
+
 def test_every_own_field_has_help_and_stands_in_the_docstring():
     for field in dataclasses.fields(STAPOConfig):
-        if field.name.startswith("s2t_"):
+        if field.name.startswith(("s2t_", "token_rule")):
             assert field.metadata["help"] and f"{field.name} (`" in STAPOConfig.__doc__
 
 

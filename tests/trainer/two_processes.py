@@ -16,7 +16,15 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from peft import LoraConfig  # noqa: E402
-from toys import TOY_PROB_THRESHOLD, TOY_SETTINGS, content_reward, find_silenced, record_steps, weights  # noqa: E402
+from toys import (  # noqa: E402
+    TOY_PROB_THRESHOLD,
+    TOY_SETTINGS,
+    content_reward,
+    find_edits,
+    find_silenced,
+    record_steps,
+    weights,
+)
 from trl import GRPOConfig, GRPOTrainer  # noqa: E402
 
 from stapo_trl import STAPOConfig, STAPOTrainer
@@ -26,6 +34,19 @@ from stapo_trl.evaluation import BenchmarkCallback, SamplingSettings, evaluate
 from stapo_trl.observe.token_log import read_token_log
 from stapo_trl.trainer.collectives import gather_ragged, sum_over_processes
 from stapo_trl.trainer.resume import StopOnInterrupt
+
+
+UNCLIPPED = {"epsilon": 1.0, "epsilon_high": float("inf")}
+# One micro-batch of 8 is used twice, so that the policy has moved in the second step
+SIBLINGS = {
+    "stare": ({"variant": "C2", "share": 0.3, "target_entropy": 9.0}, {}),
+    "top_entropy": ({}, {}),
+    "clip_cov": ({"share": 0.2, "lower": 0.02, "upper": 9.0}, {}),
+    "entropy_driven": ({}, {}),
+    "kl_cov": ({"share": 0.2}, UNCLIPPED),
+    "aspo": ({"clip": 0.01, "clip_high_entropy": 0.02}, UNCLIPPED),
+    "dppo": ({"threshold": 0.0005}, {"loss_type": "cispo", "epsilon_high": 2.0}),
+}
 
 
 def make_trainer(
@@ -38,7 +59,7 @@ def make_trainer(
         "optim": "sgd",
         "ddp_timeout": 20,
     }
-    if trainer_class is STAPOTrainer:
+    if trainer_class is STAPOTrainer and "token_rule" not in overrides:
         settings |= {"s2t_prob_threshold": TOY_PROB_THRESHOLD}
     settings.update(overrides)
     config_class = STAPOConfig if trainer_class is STAPOTrainer else GRPOConfig
@@ -140,6 +161,28 @@ def check_cut(reference_file, rank):
         torch.testing.assert_close(statistics, expected[selection][2], rtol=1e-4, atol=1e-6)
 
 
+def train_sibling(name, **settings):
+    """(kept tokens, weights) of two iterations under a rule."""
+    parameters, needed = SIBLINGS[name]
+    trainer = make_trainer(token_rule=name, token_rule_kwargs=parameters, num_iterations=2, **needed, **settings)
+    steps = record_steps(fixed_completions(trainer))
+    trainer.train()
+    return {key: keep for key, (keep, _) in find_edits(steps).items()}, weights(trainer), trainer.state.log_history
+
+
+def check_siblings(reference_file):
+    """As [`check_cut`], for the other rules."""
+    expected = torch.load(reference_file, weights_only=False)
+    for name in SIBLINGS:
+        kept, weight, log = train_sibling(name, per_device_train_batch_size=2, gradient_accumulation_steps=2)
+        parts = [None, None]
+        dist.all_gather_object(parts, kept)
+        own = [{key: value for key, value in entry.items() if key.startswith(("s2t/", f"{name}/"))} for entry in log]
+        assert same_on_both(own) and any(own)
+        assert parts[0] | parts[1] == expected[name][0], name
+        torch.testing.assert_close(weight, expected[name][1], rtol=1e-4, atol=1e-5)
+
+
 def check_ranks_without_candidates(rank):
     """A rank without a positive response, without a candidate, or with padding alone: no hang, finite weights."""
 
@@ -229,6 +272,8 @@ def reference(path):
         steps = record_steps(trainer)
         trainer.train()
         results[selection] = sorted(find_silenced(steps)), weights(trainer), quadrants(trainer)
+    for name in SIBLINGS:
+        results[name] = train_sibling(name, per_device_train_batch_size=8)[:2]
     torch.save(results, path)
 
 
@@ -245,6 +290,7 @@ if __name__ == "__main__":
         check_nonfinite(rank)
         check_ranks_without_candidates(rank)
         check_cut(sys.argv[2], rank)
+        check_siblings(sys.argv[2])
         check_stop(rank)
         check_benchmark()
         print(f"rank {rank}: all checks passed")

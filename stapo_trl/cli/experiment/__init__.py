@@ -103,7 +103,7 @@ def main(argv: Sequence[str]) -> None:
     )
     parser.add_argument("--scale", choices=["cpu", "gpu"], default="cpu")
     parser.add_argument("--output", type=Path, default=Path("stapo-experiment"), help="folder of the runs")
-    parser.add_argument("--methods", nargs="+", choices=METHODS, help="default: all")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, help="default: those of the paper")
     parser.add_argument("--seeds", type=int, dest="num_seeds", help="runs of each method")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument(

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from ...observe.report.curves import PANELS, Panel, smooth
 from ...observe.report.load import Run, load_runs
-from ...observe.report.style import SILENCED, color_of_run, save, styled
+from ...observe.report.style import RUNS, SILENCED, color_of_run, save, styled
 
 
 ADDED = [
@@ -15,6 +15,7 @@ ADDED = [
     Panel("candidates", "Candidate tokens", "%", {"": ("s2t/candidate_share",)}),
     Panel("silenced", "Silenced tokens", "%", {"": ("s2t/silenced_share",)}),
 ]
+LINES = ("-", "--", ":")  # for more methods than there are colours
 
 
 def draw_experiment(folders: dict[str, list[Path]], path: Path) -> None:
@@ -26,8 +27,9 @@ def draw_experiment(folders: dict[str, list[Path]], path: Path) -> None:
 def draw_bands(runs: dict[str, list[Run]]) -> Figure:
     """The figure of [`draw_experiment`]."""
     panels = [panel for panel in PANELS if panel.name != "shares"] + ADDED
-    colors = {method: color_of_run(index) for index, method in enumerate(name for name in runs if name != "stapo")}
-    colors["stapo"] = SILENCED
+    others = [method for method in runs if method != "stapo"]
+    looks = {name: (color_of_run(i), LINES[i // len(RUNS) % len(LINES)]) for i, name in enumerate(others)}
+    looks["stapo"] = (SILENCED, "-")
     figure = Figure(figsize=(13, 5.8), layout="constrained")
     for axes, panel in zip(figure.subplots(2, 4).flat, panels, strict=True):
         for method, members in runs.items():
@@ -35,8 +37,8 @@ def draw_bands(runs: dict[str, list[Run]]) -> Figure:
             table = pd.concat([smooth(curve) for curve in curves], axis=1)
             if table.empty:
                 continue
-            color = colors[method]
-            axes.plot(table.index, table.mean(axis=1), color=color, label=method)
+            color, line = looks[method]
+            axes.plot(table.index, table.mean(axis=1), color=color, linestyle=line, label=method)
             axes.fill_between(table.index, table.min(axis=1), table.max(axis=1), color=color, alpha=0.12, linewidth=0)
         axes.set_title(panel.title)
         axes.set_ylabel(panel.unit)

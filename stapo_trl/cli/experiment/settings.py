@@ -7,18 +7,33 @@ from pathlib import Path
 import yaml
 
 from ...arithmetic.warm_start import WarmStart
-from ...trainer.stapo_config import STAPOConfig
+from ...rules import RULES, make_rule
+from ...trainer.stapo_config import LOSSES, STAPOConfig
 from ..recipes import closest, load_recipe
 from ..recipes.parser import RecipeParser
 
 
-METHODS = ["grpo", "justrl", "20-entropy", "justrl-fullmask", "stapo", "ablation-random", "ablation-high-entropy"]
+METHODS = [
+    "grpo",
+    "justrl",
+    "20-entropy",
+    "justrl-fullmask",
+    "stapo",
+    "ablation-random",
+    "ablation-high-entropy",
+    "stare",
+]
+RULES_ALONE = [name for name in RULES if name not in ("s2t", "stare", "top_entropy")]  # methods without a recipe
+METHODS += RULES_ALONE
 PAPER = "qwen3-1.7b-stapo"  # the recipe that the others differ from
 
 
 def get_differences(method: str) -> dict:
     """
-    What a method changes in STAPO's training: the lines of its recipe that differ from the paper's.
+    What a method changes in STAPO's training: the lines in which its recipe differs from the paper's, or a token rule
+    with the loss that it needs.
+
+    Example:
 
     ```python
     >>> get_differences("grpo")
@@ -27,6 +42,8 @@ def get_differences(method: str) -> dict:
     """
     if method == "stapo":
         return {}
+    if method in RULES_ALONE:
+        return {"token_rule": method, **LOSSES.get(getattr(make_rule(method), "loss", None), {})}
     paper, recipe = load_recipe(PAPER), load_recipe(method)
     return {name: value for name, value in recipe.items() if paper.get(name) != value and name != "output_dir"}
 

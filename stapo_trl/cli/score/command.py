@@ -22,7 +22,10 @@ from transformers.utils import logging as transformers_logging
 from ...evaluation.sampling.policy import load_tokenizer
 from ...observe.files import write_atomically
 from ...observe.token_log import TokenLog
-from ...rules.s2t import PAPER_PROB_THRESHOLD, PAPER_QUANTILE, S2T
+from ...rules import RULES, make_rule
+from ...rules.parameters import read_parameters
+from ...rules.s2t import PAPER_PROB_THRESHOLD, PAPER_QUANTILE
+from ...rules.tokens import Rule
 from .completions import Completion, read_rows, tokenize_rows
 from .scores import apply_rule, list_tokens, score_completions
 
@@ -43,6 +46,10 @@ def main(argv: Sequence[str]) -> None:
         "--prob_threshold", type=float, default=PAPER_PROB_THRESHOLD, help="tau_p (default: %(default)s)"
     )
     parser.add_argument("--entropy_quantile", type=float, default=PAPER_QUANTILE, help="q (default: %(default)s)")
+    parser.add_argument(
+        "--token_rule", choices=list(RULES), default="s2t", help="another method (default: STAPO's %(default)s)"
+    )
+    parser.add_argument("--token_rule_kwargs", metavar="JSON", help='its parameters, such as {"share": 0.1}')
     parser.add_argument("--temperature", type=float, default=1.0, help="of the sampling (default: %(default)s)")
     parser.add_argument("--mini_batch_size", type=int, help="completions that share a threshold (default: all)")
     parser.add_argument("--batch_size", type=int, default=8, help="completions in a forward (default: %(default)s)")
@@ -57,7 +64,7 @@ def main(argv: Sequence[str]) -> None:
 
 def score_file(arguments: argparse.Namespace) -> None:
     """The command, with its arguments parsed."""
-    rule = S2T(arguments.prob_threshold, arguments.entropy_quantile)
+    rule = read_rule(arguments)
     for name, valid, bound in (
         ("temperature", 0 < arguments.temperature < float("inf"), "above 0"),
         ("mini_batch_size", arguments.mini_batch_size is None or arguments.mini_batch_size > 0, "at least 1"),
@@ -93,7 +100,7 @@ def score_file(arguments: argparse.Namespace) -> None:
         output_dir,
         metadata={
             **{name: str(value) for name, value in asdict(rule).items()},
-            "rule": "S2T",
+            "rule": type(rule).__name__,
             "model": arguments.model,
         },
     )
@@ -104,6 +111,29 @@ def score_file(arguments: argparse.Namespace) -> None:
     log.write()
     write_atomically(output_dir / "metrics.jsonl", "".join(json.dumps(entry) + "\n" for entry in metrics))
     show_summary(arguments, completions, tokens)
+
+
+def read_rule(arguments: argparse.Namespace) -> Rule:
+    """The token rule that the command names."""
+    try:
+        parameters = read_parameters(arguments.token_rule_kwargs)
+    except ValueError as error:
+        raise ValueError(f"--token_rule_kwargs {error}") from None
+    given = (arguments.prob_threshold, arguments.entropy_quantile)
+    if arguments.token_rule == "s2t":
+        return make_rule("s2t", dict(zip(("prob_threshold", "entropy_quantile"), given, strict=True)) | parameters)
+    if given != (PAPER_PROB_THRESHOLD, PAPER_QUANTILE):
+        raise ValueError(
+            f"--prob_threshold and --entropy_quantile belong to the rule 's2t' and would do nothing with "
+            f"'{arguments.token_rule}': leave them out."
+        )
+    rule = make_rule(arguments.token_rule, parameters)
+    if getattr(rule, "loss", None) is not None:
+        raise ValueError(
+            f"The rule '{arguments.token_rule}' compares the policy with the one that sampled, and saved completions are "
+            "scored by one policy only."
+        )
+    return rule
 
 
 def load_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -134,11 +164,23 @@ def show_summary(arguments: argparse.Namespace, completions: list[Completion], t
         console.print(table)
     candidate, silenced = (torch.cat(tokens[name]) for name in ("candidate", "silenced"))
     total = len(candidate)
+    sentence = (
+        f"{int(candidate.sum()):,} ({100 * candidate.float().mean():.3g} %) are improbable tokens of correct responses "
+        f"(probability below {arguments.prob_threshold:g})"
+    )
+    if arguments.token_rule == "s2t":
+        sentence += f", of which STAPO would silence {int(silenced.sum()):,} ({100 * silenced.float().mean():.3g} %)."
+    else:
+        sentence += f". The rule '{arguments.token_rule}' would silence {int(silenced.sum()):,} of the tokens"
+        if "edited_advantage" in tokens:
+            own = torch.cat(
+                [torch.full_like(x, c.advantage) for x, c in zip(tokens["edited_advantage"], completions, strict=True)]
+            )
+            sentence += f" and change the advantage of {int((torch.cat(tokens['edited_advantage']) != own).sum()):,}"
+        sentence += "."
     console.print(
-        f"{len(completions):,} completions, {total:,} tokens: {int(candidate.sum()):,} "
-        f"({100 * candidate.float().mean():.3g} %) are improbable tokens of correct responses (probability below "
-        f"{arguments.prob_threshold:g}), of which STAPO would silence {int(silenced.sum()):,} "
-        f"({100 * silenced.float().mean():.3g} %).\nLook at them with: stapo report {arguments.output_dir}",
+        f"{len(completions):,} completions, {total:,} tokens: {sentence}\nLook at them with: stapo report "
+        f"{arguments.output_dir}",
         soft_wrap=True,
         markup=False,
         highlight=False,

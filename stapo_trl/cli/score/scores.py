@@ -11,7 +11,7 @@ from ...observe.dynamics import describe_quadrants, gradient_norm_sq, sum_quadra
 from ...observe.fused_head import find_alternatives
 from ...observe.recorder import decode, describe_token
 from ...rules.tokens import Rule, gather_one
-from ...trainer.optimizer_step import describe_edit, flatten, lay_out, sum_edit
+from ...trainer.optimizer_step import describe_edit, flatten, lay_out, sum_edit, watch
 from .completions import Completion
 
 
@@ -85,20 +85,24 @@ def apply_rule(
 
     Returns:
         `tuple[dict, dict]`: the metrics, as STAPOTrainer names them, and for each completion tensors (T,) of its tokens:
-        `candidate`, `silenced`, `gradient_norm`; and `entropy_threshold`, a number or `None`, the same for all.
+        `candidate`, `silenced`, `gradient_norm`, and `edited_advantage` if the rule changes any; and `entropy_threshold`, a
+        number or `None`, the same for all.
     """
     lengths = [score.size(1) for score in scores]
     logps, entropies, sums_sq = torch.cat(scores, dim=1).unsqueeze(1)  # (1, N) each: one response of all tokens
     advantages = torch.cat([torch.full((1, n), c.advantage) for c, n in zip(completions, lengths, strict=True)], dim=1)
     ids = torch.tensor([[token for completion in completions for token in completion.completion_ids]])
     mask = torch.ones_like(logps)
-    norms = gradient_norm_sq(logps, sums_sq, advantages).sqrt()
     inputs = [{"completion_mask": mask, "completion_ids": ids, "advantages": advantages}]
     tokens, places = flatten(inputs, [(logps, entropies)], seed=0, positive_only=rule.positive_only)
-    edit = rule(tokens, gather_one)
-    whole = lay_out(edit, inputs, places)
+    responses = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
+    tokens = tokens._replace(responses=responses[places[0][0]])
+    edit = watch(rule, tokens, rule(tokens, gather_one), gather_one)
+    whole = lay_out(tokens, edit, inputs, places)
+    edited = whole.advantages[0]
+    norms = gradient_norm_sq(logps, sums_sq, advantages if edited is None else edited).sqrt()
     rewards = [completion.reward for completion in completions if completion.reward is not None]
-    metrics = {"step": step} | describe_edit(sum(lengths), *map(float, sum_edit(tokens, edit))) | edit.metrics
+    metrics = {"step": step} | describe_edit(edit, sum(lengths), *map(float, sum_edit(tokens, edit))) | edit.metrics
     metrics |= {"completions/mean_length": sum(lengths) / len(lengths), "s2t/entropy": entropies.nanmean().item()}
     if rewards:
         metrics["reward"] = sum(rewards) / len(rewards)
@@ -106,6 +110,8 @@ def apply_rule(
         sums = sum_quadrants(logps, entropies, norms, advantages, mask, *edit.quadrants)
         metrics |= {f"s2t/{name}": value for name, value in describe_quadrants(sums).items()}
     columns = {"candidate": whole.candidates[0], "silenced": ~whole.keep_masks[0], "gradient_norm": norms}
+    if edited is not None:
+        columns["edited_advantage"] = edited
     columns = {name: values[0].split(lengths) for name, values in columns.items()}
     columns["entropy_threshold"] = [edit.quadrants[1] if edit.quadrants else None] * len(lengths)
     return metrics, columns
@@ -156,6 +162,8 @@ def list_tokens(
                     "silenced": bool(silenced[position]),
                 }
             )
+            if "edited_advantage" in tokens:
+                rows[-1]["edited_advantage"] = tokens["edited_advantage"][index][position].item()
         shown.append((int(silenced.sum()), completion.advantage, -index))
     completion_rows = [
         {

@@ -55,6 +55,10 @@ def draw_example(row: dict, prob_threshold: float | None = None) -> Figure:
     sentence = "Improbable, in a response that was rewarded: GRPO would reinforce it, STAPO leaves it out of the loss."
     if row["silenced"] and not row["candidate"]:  # by a rule of the user's
         title, sentence = "A silenced token", "The token rule of this run leaves it out of the loss."
+    edited = row.get("edited_advantage")
+    if edited is not None and not row["silenced"]:
+        title = "A token with an advantage of its own"
+        sentence = f"The token rule of this run makes {edited:.3g} of the response's {row['advantage'] or 0:.3g}."
     axes.text(MARGIN, height - 31, title, fontsize=13, weight="bold")
     if row["step"] is not None:
         axes.text(WIDTH - MARGIN, height - 31, f"step {row['step']:,}", color=MUTED, ha="right")

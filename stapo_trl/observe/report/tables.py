@@ -3,6 +3,7 @@
 import numpy as np
 import pyarrow.compute as pc
 
+from ...rules.tokens import MIN_ADVANTAGE
 from ..text import shorten, show_alternatives, show_text, show_token
 from .load import Run
 
@@ -14,12 +15,15 @@ CONTEXT = 48  # characters of context shown on each side of a token
 
 def find_spurious(run: Run) -> tuple[np.ndarray, bool]:
     """
-    Indices in the token log of the silenced tokens, or of those that STAPO would have silenced if the run silenced none;
-    and whether these tokens were silenced.
+    Indices in the token log of the silenced tokens and of those with an edited advantage, or of those that STAPO would
+    have silenced if there are none; and whether these tokens were silenced or edited.
     """
-    silenced = pc.fill_null(run.tokens["silenced"], False)
-    if pc.any(silenced).as_py():
-        return np.flatnonzero(silenced), True
+    change = pc.abs(pc.subtract(run.tokens["edited_advantage"], run.tokens["advantage"]))
+    touched = pc.or_(
+        pc.fill_null(run.tokens["silenced"], False), pc.fill_null(pc.greater(change, MIN_ADVANTAGE), False)
+    )
+    if pc.any(touched).as_py():
+        return np.flatnonzero(touched), True
     is_low = pc.less(run.tokens["entropy"], run.tokens["entropy_threshold"])
     return np.flatnonzero(pc.fill_null(pc.and_(run.tokens["candidate"], is_low), False)), False
 
@@ -46,6 +50,7 @@ def list_spurious(runs: list[Run]) -> tuple[list[list], int]:
                     round_number(row["entropy"]),
                     round_number(row["gradient_norm"]),
                     show_alternatives(row["top_tokens"], row["top_probs"]),
+                    round_number(row["edited_advantage"]),
                 ]
             )
     return rows, total

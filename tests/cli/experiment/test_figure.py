@@ -22,9 +22,10 @@ def test_a_band_holds_all_seeds_around_their_mean():
     assert {tuple(corner) for corner in corners.tolist()} == {(1, 0), (1, 1), (2, 1), (2, 4)}
 
 
-def test_every_method_has_a_colour_of_its_own():
+def test_every_method_has_a_line_of_its_own():
     figure = draw_bands({method: [make_run(method, [0.0, 1.0])] for method in METHODS})
-    assert len({to_hex(line.get_color()) for line in figure.axes[0].lines}) == len(METHODS)
+    lines = figure.axes[0].lines
+    assert len({(to_hex(line.get_color()), line.get_linestyle()) for line in lines}) == len(METHODS)
 
 
 def test_metrics_that_nobody_logged_leave_an_empty_panel():

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 
 from stapo_trl.cli.experiment.settings import METHODS, load_experiment
@@ -10,12 +12,16 @@ def test_methods_differ_in_what_their_recipes_say_and_in_nothing_else(tmp_path):
         "justrl": {"s2t_entropy_quantile": 0.0},
         "justrl-fullmask": {"s2t_entropy_quantile": 1.0},
         "stapo": {},
-        "20-entropy": {
-            "s2t_entropy_quantile": 0.0,
-            "top_entropy_quantile": 0.2,
-            "max_grad_norm": 0.2,
-            "adam_epsilon": 2e-9,
-        },
+        "20-entropy": {"token_rule": "top_entropy"},
+        "stare": {"token_rule": "stare"},
+        "clip_cov": {"token_rule": "clip_cov"},
+        "low_probability": {"token_rule": "low_probability"},
+        "entropy_driven": {"token_rule": "entropy_driven"},
+        "entropy_shaping": {"token_rule": "entropy_shaping"},
+        "kl_cov": {"token_rule": "kl_cov", "epsilon": 1.0, "epsilon_high": math.inf},
+        "ce_gppo": {"token_rule": "ce_gppo", "epsilon": 1.0, "epsilon_high": math.inf},
+        "aspo": {"token_rule": "aspo", "epsilon": 1.0, "epsilon_high": math.inf},
+        "dppo": {"token_rule": "dppo", "loss_type": "cispo", "epsilon_high": 20.0},
         "ablation-random": {"s2t_selection": "random"},
         "ablation-high-entropy": {"s2t_selection": "high_entropy"},
     }

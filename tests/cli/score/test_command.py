@@ -58,6 +58,25 @@ def test_a_threshold_belongs_to_its_mini_batch(folder):
     assert (thresholds.nunique() == 1).all() and thresholds.first().nunique() == 3
 
 
+def test_another_rule_shows_what_it_would_do(folder, capsys):
+    run = score(folder, "--token_rule", "stare", "--token_rule_kwargs", '{"target_entropy": 9, "share": 0.2}')
+    assert "The rule 'stare' would silence 0 of the tokens and change the advantage of " in capsys.readouterr().out
+    tokens = run.tokens.to_pandas()
+    ratios = (tokens.edited_advantage / tokens.advantage).astype(float).round(3)
+    assert set(ratios[tokens.advantage > 0]) == {1.0, 1.1} and set(ratios[tokens.advantage < 0]) == {1.0}
+    amplified = tokens[ratios == 1.1]
+    assert amplified.prob.max() < tokens[(ratios == 1.0) & (tokens.advantage > 0)].prob.min()
+    assert run.metrics["s2t/changed_share"].iloc[0] == pytest.approx(len(amplified) / len(tokens))
+    assert "STARE" in str(run.tokens.schema.metadata) and build_report([folder / "score"]).exists()
+
+    # Factors by the mean entropy of a response: the same for its tokens, and another for each
+    tokens = score(folder, "--token_rule", "entropy_driven").tokens.to_pandas()
+    factors = (tokens.edited_advantage / tokens.advantage).groupby(tokens.completion_id)
+    assert factors.std().max() < 1e-5 and len(set(factors.mean().round(6))) == 12
+    means = tokens.groupby("completion_id").entropy.mean()
+    assert factors.mean().to_dict() == pytest.approx((means.mean() / means).to_dict(), rel=1e-4)
+
+
 def test_scoring_again_replaces_the_folder(folder):
     first = score(folder, "--prob_threshold", "0.05").tokens.num_rows
     assert score(folder, "--prob_threshold", "0.05").tokens.num_rows == first
@@ -73,6 +92,10 @@ def test_what_cannot_be_scored_is_refused_with_a_sentence(folder, capsys):
     assert "--mini_batch_size must be at least 1, got 0" in refused("--mini_batch_size", "0")
     assert "`prob_threshold` (tau_p) must be a number in [0, 1), got 2.0" in refused("--prob_threshold", "2")
     assert "no column 'no such'" in refused("--prompt_column", "no such")
+    assert "'kl_cov' compares the policy with the one that sampled" in refused("--token_rule", "kl_cov")
+    assert "belong to the rule 's2t'" in refused("--token_rule", "stare", "--prob_threshold", "0.1")
+    assert "--token_rule_kwargs must be a mapping" in refused("--token_rule", "stare", "--token_rule_kwargs", "0.1")
+    assert "`rho` is no parameter" in refused("--token_rule", "stare", "--token_rule_kwargs", '{"rho": 1}')
     (folder / "score").mkdir()
     (folder / "score" / "config.json").write_text("{}")
     assert "holds other files already" in refused()

@@ -89,7 +89,7 @@ def test_a_row_of_the_table_reads_as_in_the_paper(tmp_path):
     run = write_run(tmp_path / "run")
     _, data = read_report(build_report([run]))
     first = next(row for row in load_runs([run])[0].tokens.to_pylist() if row["silenced"])
-    _, step, before, token, after, prob, advantage, entropy, norm, top = data["spurious"][0]
+    _, step, before, token, after, prob, advantage, entropy, norm, top, edited = data["spurious"][0]
     assert (step, token) == (first["step"], show_token(first["token"]))
     assert prob == pytest.approx(100 * first["prob"], rel=1e-3) and advantage == pytest.approx(0.54)
     assert top.split(" | ")[0].endswith("(99.95%)") and top.count(" | ") == 4
@@ -98,7 +98,7 @@ def test_a_row_of_the_table_reads_as_in_the_paper(tmp_path):
 def test_columns_that_were_not_logged_are_left_blank(tmp_path):
     write_tokens(tmp_path, {"step": [3], "token": ["x"], "silenced": [True]})
     _, data = read_report(build_report([tmp_path]))
-    assert data["spurious"] == [[0, 3, "", "x", "", None, None, None, None, ""]] and data["scatters"] == []
+    assert data["spurious"] == [[0, 3, "", "x", "", None, None, None, None, "", None]] and data["scatters"] == []
 
 
 def test_the_settings_are_given_without_a_path_of_this_machine(tmp_path):
@@ -137,6 +137,22 @@ def test_a_run_without_spurious_tokens_says_so(tmp_path):
     rewrite_tokens(run, lambda rows: [row | {"candidate": False} for row in rows if not row["silenced"]])
     html, data = read_report(build_report([run]))
     assert data["spurious"] == [] and "The log holds no spurious token." in html
+
+
+def test_tokens_with_an_edited_advantage_are_shown_with_it(tmp_path):
+    def edit(rows):
+        for index, row in enumerate(rows):
+            row |= {"silenced": False, "edited_advantage": row["advantage"] * (1.1 if index % 10 == 0 else 1.0)}
+        return rows
+
+    run = write_run(tmp_path / "run")
+    rewrite_tokens(run, edit)
+    html, data = read_report(build_report([run]))
+    num_changed = len(
+        [1 for row in load_runs([run])[0].tokens.to_pylist() if row["edited_advantage"] != row["advantage"]]
+    )
+    assert 0 < num_changed == len(data["spurious"]) and "Edited tokens in context" in html
+    assert all(row[10] == pytest.approx(1.1 * row[6], rel=1e-2) for row in data["spurious"])
 
 
 def test_a_run_that_silences_nothing_shows_what_stapo_would_have_silenced(tmp_path):

@@ -68,6 +68,7 @@ def render_page(runs: list[Run], samples: list[TokenSample], counts: list[dict],
         rows=rows,
         num_spurious=num_spurious,
         unsilenced=unsilenced,
+        edited=any(row[-1] is not None for row in rows),
         has_tokens=any(run.tokens.num_rows for run in runs),
         num_completions=len(data["completions"]),
     )

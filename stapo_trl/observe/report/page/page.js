@@ -139,14 +139,14 @@ if (data.spurious.length) {
     const last = Math.max(0, Math.ceil(rows.length / PAGE) - 1);
     page = Math.max(0, Math.min(page, last));
     body.replaceChildren(...rows.slice(page * PAGE, (page + 1) * PAGE).map((index) => {
-      const [run, step, before, token, after, prob, advantage, entropy, norm, top] = data.spurious[index];
+      const [run, step, before, token, after, prob, advantage, entropy, norm, top, edited] = data.spurious[index];
       const tr = make("tr");
       if (data.runs.length > 1) { const cell = make("td", { className: "run-cell" }); cell.append(swatch(run), data.runs[run]); tr.append(cell); }
       const context = make("td", { className: "context" });
       context.append(make("span", { textContent: before }), make("mark", { textContent: token }), make("span", { textContent: after }));
       const number = (text) => make("td", { className: "number", textContent: text });
       tr.append(number(step.toLocaleString("en")), context, number(formatSmall(prob)),
-        number(format(advantage)), number(format(entropy)), number(format(norm)), make("td", { className: "top", textContent: top }));
+        number(edited === null ? format(advantage) : `${format(advantage)} → ${format(edited)}`), number(format(entropy)), number(format(norm)), make("td", { className: "top", textContent: top }));
       return tr;
     }));
     find("#found").textContent = `${rows.length.toLocaleString("en")} of ${data.spurious.length.toLocaleString("en")} rows`;

@@ -1,0 +1,1 @@
+"""Rules that give tokens another advantage, under the clipped loss."""
