@@ -31,6 +31,7 @@ from .compat import check_base_trainer, check_environment
 from .nonfinite import FiniteStepTrainer
 from .optimizer_step import EditedStep, edit_step
 from .preflight import check_dataset, check_loss_scaling, check_output_dir, check_policy, check_reward_columns
+from .stapo_config import check_learning_rate
 
 
 TEXT = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
@@ -78,6 +79,7 @@ class TokenRuleTrainer(FiniteStepTrainer):
     ):
         check_base_trainer(GRPOTrainer)
         check_environment(uses_peft=kwargs.get("peft_config") is not None)
+        check_learning_rate(args)
         # Other sources of prompts or columns than the dataset are TRL's to check
         if kwargs.get("environment_factory") is None and kwargs.get("rollout_func") is None:
             check_dataset(train_dataset, args)
