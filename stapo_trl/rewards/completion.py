@@ -46,6 +46,8 @@ def read_responses(completions: Sequence, prompts=None, completion_ids=None, log
     that are special tokens and so missing in the text.
     """
     texts = list(map(completion_text, completions))
+    if prompts is not None and len(prompts) != len(texts):
+        raise ValueError(f"Got {len(texts)} completions and {len(prompts)} prompts: pass one prompt per completion.")
     trainer = getattr(log_extra, "__self__", None)
     open_tags = [""] * len(texts) if prompts is None else _find_open_tags(prompts, trainer)
     processing_class = getattr(trainer, "processing_class", None)

@@ -177,6 +177,9 @@ def test_where_a_turn_and_its_thoughts_end():
         "◁think▷\\boxed{5}": None,
         "◁think▷\\boxed{5}◁/think▷\\boxed{6}": "6",
         "<|START_THINKING|>\\boxed{5}": None,
+        "<|think_start|>\\boxed{5}": None,
+        "<|think|>\\boxed{5}<|/think|>\\boxed{6}": "6",
+        "\\boxed{5}<|EOT|>\\boxed{6}": "5",
         "<|START_THINKING|>x<|END_THINKING|><|START_RESPONSE|>Answer: 6<|END_RESPONSE|>": "6",
         "<|channel|>analysis<|message|>\\boxed{5}": None,
         "<|channel|>analysis<|message|>\\boxed{5}<|end|><|start|>assistant": None,
@@ -204,3 +207,8 @@ def test_markers_are_found_in_linear_time():
             start = time.process_time()
             final_answer(text), find_open_tag(text)
             assert time.process_time() - start < 1, (marker, len(text))
+
+
+def test_every_completion_needs_its_prompt():
+    with pytest.raises(ValueError, match="Got 2 completions and 1 prompts: pass one prompt per completion"):
+        think_format_reward(["a", "b"], prompts=["2+2=?"])

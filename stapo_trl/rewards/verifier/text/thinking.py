@@ -6,12 +6,14 @@ import re
 OPENING = re.compile(
     r"(?i:<(?:[a-z]{1,20}[:_])?(?:think|thinking|thoughts?|reasoning)>)"  # also <seed:think>
     r"|\[THINK\]|◁think▷|<\|begin_of_thought\|>|<\|START_THINKING\|>|<\|inner_prefix\|>"
+    r"|<\|(?:think|thinking|thought)(?:_start)?\|>"
     r"|<\|channel\|>(?:analysis|commentary)[^<\n]{0,80}<\|message\|>"
     r"|<\|channel>thought(?![a-z])|<unused94>thought(?![a-z])"
 )
 CLOSING = re.compile(
     r"(?i:</(?:[a-z]{1,20}[:_])?(?:think|thinking|thoughts?|reasoning)>)"
     r"|\[/THINK\]|◁/think▷|<\|end_of_thought\|>|<\|END_THINKING\|>|<\|inner_suffix\|>"
+    r"|<\|/(?:think|thinking|thought)\|>|<\|(?:think|thinking|thought)_end\|>"
     r"|<\|channel\|>final[^<\n]{0,80}<\|message\|>"
     r"|<channel\|>|<unused95>"
 )
@@ -23,8 +25,9 @@ HEADER = re.compile(
 )
 # The end of a turn, or the beginning of another. Between the channels of gpt-oss, <|end|> is neither
 TURN_END = re.compile(
-    r"<\|(?:im_end|im_start|eot_id|eot|eom_id|end_of_text|endoftext|end_of_turn|END_OF_TURN_TOKEN|END_RESPONSE|return|"
-    r"start_header_id|START_OF_TURN_TOKEN|user|system|assistant)\|>"
+    r"(?i:<\|(?:im_end|im_start|eot_id|eot|eom_id|eos|eod|end_of_text|endoftext|end_of_turn|endofturn|end_of_sentence|"
+    r"end_of_turn_token|end_response|return|start_header_id|start_of_turn_token|user|system|assistant|observation|"
+    r"role_end)\|>)"
     r"|<\|end\|>(?!\s*<\|start\|>assistant)|<\|start\|>(?!assistant)"
     r"|</s>|<eos>|<end_of_turn>|<start_of_turn>|<turn\|>|<\|turn>|<end_of_utterance>"
     r"|<｜end▁of▁sentence｜>|<｜User｜>|<｜Assistant｜>|\[INST\]"
