@@ -6,12 +6,17 @@ from pathlib import Path
 
 import pytest
 import torch
+import trl
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from trl import GRPOTrainer
 
 from stapo_trl.arithmetic.warm_start import VOCABULARY
 from stapo_trl.observe.files import read_metrics
 from stapo_trl.observe.token_log import read_token_log
 
+
+CHAT_TEMPLATES = Path(trl.__file__).parent / "chat_templates"
 
 # An untrained model gives each of its 25 tokens about 1/25: a good part of its tokens are below this threshold.
 TOY_PROB_THRESHOLD = 0.039
@@ -157,3 +162,36 @@ def read_records(run_dir) -> tuple:
         for entry in read_metrics(Path(run_dir) / "metrics.jsonl")
     ]
     return metrics, *(read_token_log(run_dir, name).to_pylist() for name in ("tokens", "completions"))
+
+
+def build_byte_tokenizer(template: str | None = None, special: tuple[str, ...] = ()) -> PreTrainedTokenizerFast:
+    """A tokenizer of single bytes, which reads everything, with one of TRL's copies of published chat templates."""
+    vocabulary = {byte: index for index, byte in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="<bos>", eos_token="<eos>", pad_token="<pad>"
+    )
+    tokenizer.add_special_tokens({"additional_special_tokens": list(special)})
+    if template is not None:
+        tokenizer.chat_template = (CHAT_TEMPLATES / f"{template}.jinja").read_text()
+    return tokenizer
+
+
+def build_byte_model(tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
+    """An untrained model of its tokens."""
+    torch.manual_seed(0)
+    return Qwen3ForCausalLM(
+        Qwen3Config(
+            vocab_size=len(tokenizer),
+            hidden_size=16,
+            intermediate_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=1,
+            num_key_value_heads=1,
+            head_dim=16,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+        )
+    )

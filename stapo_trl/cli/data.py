@@ -9,13 +9,14 @@ from pathlib import Path
 
 import numpy as np
 from datasets import Dataset
-from jinja2 import TemplateError
 from transformers import AutoTokenizer
 
 from ..data import BENCHMARKS, NAMES, find_loader, load_benchmark, load_local
 from ..data.prompt import PromptFormat
 from ..data.reading.rows import question
 from ..data.sets.overlap import count_overlap
+from ..evaluation.sampling.policy import check_chat_template, read_prompt
+from ..evaluation.sampling.settings import CHAT_TEMPLATE_KWARGS
 
 
 def main(argv: Sequence[str]) -> None:
@@ -34,12 +35,13 @@ def main(argv: Sequence[str]) -> None:
     check.add_argument("--solution_column", help="column of the gold answer, where its name is not a usual one")
     check.add_argument("--prompt_format", default="chat", choices=PromptFormat.__args__)
     check.add_argument("--tokenizer", help="name or path of a tokenizer, to measure the prompts")
+    check.add_argument("--chat_template_kwargs", **CHAT_TEMPLATE_KWARGS)
     args = parser.parse_args(argv)
     try:
         problems = _load(args)
         print(problems.info.description)
         if args.tokenizer:
-            print(describe_lengths(problems, args.tokenizer))
+            print(describe_lengths(problems, args.tokenizer, args.chat_template_kwargs))
     except (ValueError, OSError) as error:
         sys.exit(str(error))
     overlap = count_overlap(question(prompt)[1] for prompt in problems["prompt"])
@@ -66,23 +68,18 @@ def _load(args: argparse.Namespace) -> Dataset:
     )
 
 
-def describe_lengths(problems: Dataset, tokenizer_name: str) -> str:
+def describe_lengths(problems: Dataset, tokenizer_name: str, chat_template_kwargs: dict | None = None) -> str:
     """Lengths of the prompts in tokens, as a trainer sees them; `ValueError` if the chat template refuses them."""
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_name)
-    is_chat = not isinstance(problems[0]["prompt"], str)
-    if is_chat and tokenizer.chat_template is None:
+    check_chat_template(tokenizer, chat_template_kwargs)
+    if not isinstance(problems[0]["prompt"], str) and tokenizer.chat_template is None:
         raise ValueError(f"{tokenizer_name} has no chat template: use the prompt format 'plain'.")
 
-    def measure(prompts: list) -> dict:
-        if is_chat:
-            try:
-                prompts = tokenizer.apply_chat_template(prompts, tokenize=False, add_generation_prompt=True)
-            except TemplateError as error:
-                raise ValueError(f"The chat template of {tokenizer_name} refuses the prompts: {error}.") from error
-        return {"length": [len(ids) for ids in tokenizer(prompts, add_special_tokens=not is_chat)["input_ids"]]}
-
     lengths = problems.map(
-        measure, input_columns="prompt", batched=True, remove_columns=problems.column_names, desc="Tokens"
+        lambda prompt: {"length": len(read_prompt(tokenizer, prompt, chat_template_kwargs))},
+        input_columns="prompt",
+        remove_columns=problems.column_names,
+        desc="Tokens",
     )["length"]
     median, high, longest = np.percentile(np.array(lengths), (50, 95, 100)).astype(int)
     return f"tokens of a prompt: median {median:,}, 95 % up to {high:,}, longest {longest:,}"

@@ -13,7 +13,13 @@ from transformers.utils import logging as transformers_logging
 from ..data import BENCHMARKS
 from ..evaluation.result import tables
 from ..evaluation.run import evaluate
-from ..evaluation.sampling.settings import PAPER_DECODINGS, PAPER_SAMPLES, PAPER_SAMPLES_OTHERWISE, SamplingSettings
+from ..evaluation.sampling.settings import (
+    CHAT_TEMPLATE_KWARGS,
+    PAPER_DECODINGS,
+    PAPER_SAMPLES,
+    PAPER_SAMPLES_OTHERWISE,
+    SamplingSettings,
+)
 from ..evaluation.sampling.transformers_sampler import TransformersSampler
 from ..evaluation.sampling.vllm_sampler import VLLMSampler
 from ..observe.text import show_text
@@ -47,6 +53,8 @@ def build_parser() -> argparse.ArgumentParser:
     add("--seed", type=int, default=0, help="default %(default)s")
     add("--size", type=int, help="only the first problems of each benchmark")
     add("--data_dir", help="folder with local copies of the benchmarks")
+    add("--unusable", choices=["raise", "drop"], default="raise", help="rows of a benchmark that cannot be graded")
+    add("--chat_template_kwargs", **CHAT_TEMPLATE_KWARGS)
     add("--judge", metavar="MODEL", help="model that judges what the rules rejected, once all samples are generated")
     add("--backend", choices=["vllm", "transformers"], help="default: vllm where it is installed")
     add("--batch_size", type=int, default=64, help="completions at a time with transformers (default %(default)s)")
@@ -82,13 +90,15 @@ def main(argv: Sequence[str]) -> None:
             decodings = [SamplingSettings(temperature, top_p, args.max_new_tokens, args.seed)]
         backend = args.backend or ("vllm" if find_spec("vllm") else "transformers")
         if backend == "vllm":
-            sampler = VLLMSampler(args.model, args.revision)
+            sampler = VLLMSampler(args.model, args.revision, args.chat_template_kwargs)
         else:
-            sampler = TransformersSampler(args.model, revision=args.revision, batch_size=args.batch_size)
+            options = {"batch_size": args.batch_size, "chat_template_kwargs": args.chat_template_kwargs}
+            sampler = TransformersSampler(args.model, revision=args.revision, **options)
         judges = [None, LLMJudge(args.judge, backend=backend)] if args.judge else [None]
         for judge in judges:  # a second round, so that the judge has the memory that the model has freed
             for settings in decodings:
                 options = {"judge": judge, "data_dir": args.data_dir, "size": args.size}
+                options |= {"unusable": args.unusable}
                 show(console, evaluate(sampler, names, n, settings, output_dir, **options))
     except (ValueError, OSError) as error:
         sys.exit(f"stapo evaluate: {error}")

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import DistributedType, gather_object
 from datasets import Dataset
 from transformers import PreTrainedModel, TrainerCallback
 
-from .benchmark import from_dataset, open_benchmark
+from .benchmark import from_dataset, open_benchmarks
 from .result import measure
 from .run import sample_answers
 from .sampling.settings import SamplingSettings
@@ -21,7 +22,7 @@ class BenchmarkCallback(TrainerCallback):
     `NAME/truncated` and `NAME/length` for each benchmark.
 
     Where the trainer evaluates, its metrics get the same numbers as `eval_NAME/avg@N`, for `metric_for_best_model` and
-    `load_best_model_at_end`. The run itself does not change: its random generators are not used, and modes, adapters,
+    `load_best_model_at_end`. Prompts are rendered with the trainer's `chat_template_kwargs`. The run itself does not change: its random generators are not used, and modes, adapters,
     tokenizer and generation settings are restored.
 
     Args:
@@ -40,6 +41,8 @@ class BenchmarkCallback(TrainerCallback):
         trainer ([`~transformers.Trainer`], *optional*):
             The trainer, only needed for trackers (Weights & Biases, Trackio, TensorBoard), which read a log before
             later callbacks add to it. `trainer.state.log_history` has the numbers either way.
+        unusable (`str`, defaults to `"raise"`):
+            What to do with rows of a benchmark that cannot be used; see [`evaluate`].
 
     Raises:
         `ValueError`: for contradictory settings, unknown benchmarks, and, when training begins, weights that are
@@ -61,6 +64,7 @@ class BenchmarkCallback(TrainerCallback):
         batch_size: int = 64,
         data_dir: str | Path | None = None,
         trainer=None,
+        unusable: Literal["raise", "drop"] = "raise",
     ):
         if every_steps < 1:
             raise ValueError(f"`every_steps` must be at least 1, got {every_steps}.")
@@ -68,7 +72,7 @@ class BenchmarkCallback(TrainerCallback):
         if isinstance(benchmarks, Mapping):
             self.benchmarks = [from_dataset(name, dataset) for name, dataset in benchmarks.items()]
         else:
-            self.benchmarks = [open_benchmark(name, data_dir) for name in benchmarks]
+            self.benchmarks = open_benchmarks(benchmarks, data_dir, unusable=unusable)
         self.every_steps, self.n, self.settings, self.batch_size = every_steps, n, settings, batch_size
         self.trainer = trainer
         self.step, self.metrics, self.logged = None, {}, True
@@ -83,7 +87,7 @@ class BenchmarkCallback(TrainerCallback):
 
     def on_step_end(self, args, state, control, model=None, processing_class=None, **kwargs):
         if state.global_step % self.every_steps == 0:
-            self._measure(state.global_step, model, processing_class)
+            self._measure(state.global_step, model, processing_class, args)
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         if not self.logged and not any(name.startswith("eval_") for name in logs):
@@ -94,13 +98,16 @@ class BenchmarkCallback(TrainerCallback):
 
     def on_evaluate(self, args, state, control, model=None, processing_class=None, metrics=None, **kwargs):
         if self.step != state.global_step:
-            self._measure(state.global_step, model, processing_class)
+            self._measure(state.global_step, model, processing_class, args)
         metrics |= {f"eval_{name}": value for name, value in self.metrics.items()}
         state.log_history[-1] |= {f"eval_{name}": value for name, value in self.metrics.items()}
 
-    def _measure(self, step: int, model: PreTrainedModel, processing_class) -> None:
+    def _measure(self, step: int, model: PreTrainedModel, processing_class, args=None) -> None:
         tokenizer = getattr(processing_class, "tokenizer", processing_class)
-        sampler = TransformersSampler(model, tokenizer, batch_size=self.batch_size)
+        chat_template_kwargs = getattr(args, "chat_template_kwargs", None)
+        sampler = TransformersSampler(
+            model, tokenizer, batch_size=self.batch_size, chat_template_kwargs=chat_template_kwargs
+        )
         requests = [request for benchmark in self.benchmarks for request in benchmark.requests(self.n)]
         state = PartialState()
         ours = requests[state.process_index :: state.num_processes]

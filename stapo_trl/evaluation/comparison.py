@@ -75,6 +75,7 @@ def _row(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict:
 def different_settings(first: dict, second: dict) -> list[str]:
     """Settings, other than the model, in which two results differ."""
     pairs = {name: (first.get(name), second.get(name)) for name in ("backend", "judge")}
+    pairs["chat_template_kwargs"] = tuple(result.get("chat_template_kwargs") or {} for result in (first, second))
     pairs |= {
         name: (first["sampling"].get(name), second["sampling"].get(name))
         for name in first["sampling"].keys() | second["sampling"].keys()

@@ -46,6 +46,7 @@ def measure(benchmark: Benchmark, samples: Sequence[Sample]) -> dict:
     return {
         "problems": len(groups),
         "rows": benchmark.rows,
+        "dropped": benchmark.dropped,
         "n": [min(n), max(n)],
         "accuracy": float(shares.mean()),
         "interval": interval([shares]),
@@ -96,6 +97,8 @@ def find_warnings(measured: dict[str, dict]) -> list[str]:
             found.append(
                 f"{name}: {entry['unparseable_golds']} golds cannot be graded; their problems count as wrong."
             )
+        if entry["dropped"]:
+            found.append(f"{name}: {entry['dropped']} of {entry['rows']} rows cannot be used and were dropped.")
         if entry["truncated"] > 0.5:
             found.append(f"{name}: more than half of the samples were cut off: raise max_new_tokens.")
         if entry["failed"]:

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 from datasets import Dataset
 from tqdm.auto import tqdm
@@ -12,9 +13,11 @@ from tqdm.auto import tqdm
 from ..rewards import grade
 from ..rewards.math_accuracy import question_text
 from ..rewards.verifier.answer import gold_answer
-from .benchmark import from_dataset, open_benchmark
+from ..rewards.verifier.text.thinking import strip_thinking
+from .benchmark import from_dataset, open_benchmarks
 from .result import commit, find_warnings, measure, overall, save, versions
 from .samples import Problem, Request, Sample, SampleFile
+from .sampling.policy import check_chat_template
 from .sampling.settings import FIXED, SamplingSettings
 from .sampling.transformers_sampler import TransformersSampler
 
@@ -33,6 +36,8 @@ def evaluate(
     data_dir: str | Path | None = None,
     size: int | None = None,
     show_progress: bool = True,
+    chat_template_kwargs: Mapping | None = None,
+    unusable: Literal["raise", "drop"] = "raise",
 ) -> dict:
     """
     Evaluate a model on benchmarks.
@@ -62,13 +67,19 @@ def evaluate(
             Only the first problems of each benchmark.
         show_progress (`bool`, defaults to `True`):
             Whether to show a bar where the output is a terminal.
+        chat_template_kwargs (`Mapping`, *optional*):
+            Variables of the chat template, as in training, such as `{"enable_thinking": False}`. A sampler has its own.
+        unusable (`str`, defaults to `"raise"`):
+            `"raise"` refuses rows of a benchmark that cannot be asked or graded; `"drop"` drops them, and counts them
+            as `dropped`.
 
     Returns:
         `dict`: the settings, versions and warnings; `"benchmarks"`, and `"overall"`, their mean. Each has `accuracy`
         (avg@N) with its 95 % `interval`; a benchmark also `pass@k` and `maj@k` for k = 1, 2, 4, ... and N, each
         `[value, lower, upper]`; the shares of samples that were `truncated`, have `no_answer`, had an answer
         `extracted`, `failed` in grading (a timeout or an error; they count as wrong) or were accepted by the judge
-        (`judged`); the number of `unparseable_golds` (their problems count as wrong); `length`, mean tokens;
+        (`judged`); the number of `unparseable_golds` (their problems count as wrong) and of
+        rows `dropped` as unusable; `length`, mean tokens;
         `entropy`, mean over tokens in nats, or `None`; and `per_problem`, `{problem_id: [right, all]}`.
 
     Raises:
@@ -85,15 +96,20 @@ def evaluate(
     numbers = {name: n if isinstance(n, int) else n[name] for name in names}
     for number in numbers.values():
         settings.check_n(number)
-    opened = [
-        from_dataset(name, benchmarks[name])
-        if isinstance(benchmarks, Mapping)
-        else open_benchmark(name, data_dir, size)
-        for name in names
-    ]
+    if isinstance(benchmarks, Mapping):
+        opened = [from_dataset(name, dataset) for name, dataset in benchmarks.items()]
+    else:
+        opened = open_benchmarks(names, data_dir, size, unusable)
     if not opened or len({benchmark.name for benchmark in opened}) < len(opened):
         raise ValueError(f"Give at least one benchmark, and each once; got {names}.")
-    sampler = model if hasattr(model, "sample") else TransformersSampler(model, tokenizer)
+    if not hasattr(model, "sample"):
+        if tokenizer is not None:
+            check_chat_template(tokenizer, chat_template_kwargs)
+        sampler = TransformersSampler(model, tokenizer, chat_template_kwargs=chat_template_kwargs)
+    elif chat_template_kwargs:
+        raise ValueError("A sampler renders its prompts by itself: give `chat_template_kwargs` to the sampler.")
+    else:
+        sampler = model
     requests = [
         request for name, benchmark in zip(names, opened, strict=True) for request in benchmark.requests(numbers[name])
     ]
@@ -103,6 +119,7 @@ def evaluate(
         "backend": sampler.backend,
         "decoding": settings.label,
         "sampling": asdict(settings) | FIXED,
+        "chat_template_kwargs": getattr(sampler, "chat_template_kwargs", {}),
     }
     path = None if output_dir is None else Path(output_dir) / settings.label
     file = None if path is None else SampleFile(path.with_name(path.name + ".samples.jsonl"), metadata)
@@ -202,7 +219,7 @@ def judge_samples(
     rejected = [
         index
         for index, sample in enumerate(samples)
-        if sample.verdict not in ("correct", "unparseable_gold") and sample.text.strip()
+        if sample.verdict not in ("correct", "unparseable_gold") and (strip_thinking(sample.text) or "").strip()
     ]
     judged = [problems[samples[index].key[:2]] for index in rejected]
     letters = judge(

@@ -50,7 +50,7 @@ class Sample:
     problem_id: str
     number: int
     checksum: str  # of the prompt
-    text: str  # without special tokens
+    text: str  # without special tokens, behind the opening tag of a thought that the prompt left open
     num_tokens: int  # with the end token
     truncated: bool
     entropy: float | None = None  # mean over the tokens, nats; None from vLLM
@@ -104,7 +104,8 @@ class SampleFile:
             raise ValueError(
                 f"{self.path} is not a file of samples ({error}): remove it, or choose another folder."
             ) from error
-        if found != self.settings:
+        found = {"chat_template_kwargs": {}} | found  # of a former version
+        if found != {"chat_template_kwargs": {}} | self.settings:
             names = sorted(
                 name for name in found.keys() | self.settings.keys() if found.get(name) != self.settings.get(name)
             )

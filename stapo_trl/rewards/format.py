@@ -2,8 +2,9 @@
 
 import re
 
-from .completion import completion_text
+from .completion import read_responses
 from .verifier.answer import final_answer
+from .verifier.text.thinking import cut_turn
 
 
 # TRL's think_format_reward pays for "<think></think>a"; here neither part may be empty
@@ -15,7 +16,7 @@ def boxed_format_reward(completions: list, **kwargs) -> list[float]:
 
     Args:
         completions (`list[str]` or `list[list[dict]]`): Plain or chat completions.
-        **kwargs: Ignored (TRL passes the dataset's columns).
+        **kwargs: TRL's other arguments, of which `prompts` and `log_extra` tell whether the prompt opened a thought.
 
     Returns:
         `list[float]`: One value per completion.
@@ -27,18 +28,20 @@ def boxed_format_reward(completions: list, **kwargs) -> list[float]:
     ```
     """
     return [
-        float(final_answer(completion_text(completion), require_box=True) is not None) for completion in completions
+        float(final_answer(response, require_box=True) is not None)
+        for response in read_responses(completions, **kwargs)
     ]
 
 
 def think_format_reward(completions: list, **kwargs) -> list[float]:
     """Whether the response is one `<think>` block with thoughts in it, followed by an answer: 1.0, else 0.0.
 
-    Stricter than TRL's function of this name, which also pays for an empty block or a missing answer.
+    Stricter than TRL's function of this name, which also pays for an empty block or a missing answer. The opening tag is
+    the prompt's where it ends with one, as chat templates of thinking models do.
 
     Args:
         completions (`list[str]` or `list[list[dict]]`): Plain or chat completions.
-        **kwargs: Ignored (TRL passes the dataset's columns).
+        **kwargs: TRL's other arguments, of which `prompts` and `log_extra` tell whether the prompt opened a thought.
 
     Returns:
         `list[float]`: One value per completion.
@@ -49,5 +52,5 @@ def think_format_reward(completions: list, **kwargs) -> list[float]:
     [1.0, 0.0, 0.0, 0.0]
     ```
     """
-    matches = [THOUGHT.fullmatch(completion_text(completion)) for completion in completions]
+    matches = [THOUGHT.fullmatch(cut_turn(response)) for response in read_responses(completions, **kwargs)]
     return [float(bool(match and match[1].strip() and match[2].strip())) for match in matches]

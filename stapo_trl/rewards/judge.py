@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from .verifier.answer import strip_thinking
+from .verifier.text.thinking import strip_thinking
 
 
 TEMPLATE = """You grade the final answer of one response to one question. The standard answer is right; do not solve the \

@@ -5,8 +5,9 @@ from collections.abc import Callable
 from functools import cache
 from typing import Literal
 
-from .completion import completion_text
-from .verifier.answer import gold_answer, last_box, strip_thinking
+from .completion import completion_text, read_responses
+from .verifier.answer import gold_answer, last_box
+from .verifier.text.thinking import strip_thinking
 from .verifier.verdict import Verdict, Verifier, shares
 
 
@@ -19,7 +20,8 @@ class MathAccuracyReward:
     r"""Pays `correct` for a final answer that equals the gold answer, `wrong` otherwise, `None` for an unusable gold.
 
     The final answer is the last box after any thinking part or, without a box, an explicit form such as `Answer: 5`
-    (see [`final_answer`]). Prompts are read only to show the judge the question.
+    (see [`final_answer`]). A response to a prompt that ends with an open `<think>` begins inside a thought. Otherwise
+    prompts are read only to show the judge the question.
 
     Args:
         correct (`float`, *optional*, defaults to `1.0`): Reward of a right answer (DAPO).
@@ -27,8 +29,8 @@ class MathAccuracyReward:
         failed (`float`, `None` or `"wrong"`, *optional*, defaults to `"wrong"`): Reward where the comparison timed out
             or failed; `None` abstains.
         require_box (`bool`, *optional*, defaults to `False`): Whether only an answer in a box counts.
-        strict (`bool`, *optional*, defaults to `False`): JustRL's rule instead: the last box in the last 100 characters
-            must equal the gold letter by letter.
+        strict (`bool`, *optional*, defaults to `False`): JustRL's rule instead: the last box in the last 100 characters,
+            behind any thinking part, must equal the gold letter by letter.
         answer_column (`str`, *optional*): Column with the gold answers; by default the first of `solution`, `answer`
             and `ground_truth` that exists.
         judge (`Callable`, *optional*): Reviews what the rules reject: called with questions, golds and responses, it
@@ -89,7 +91,8 @@ class MathAccuracyReward:
             solution (`list`, *optional*): Gold answers, if their column has this name.
             log_extra (`Callable`, *optional*): TRL's; receives the columns `<name>/verdict` and `<name>/answer`.
             log_metric (`Callable`, *optional*): TRL's; receives the share of each kind of verdict and the seconds spent.
-            **columns: The other columns, among them the gold answers if named otherwise.
+            **columns: The other columns, among them the gold answers if named otherwise, and TRL's `prompts` and
+                `completion_ids`.
 
         Returns:
             `list[float | None]`: `None` where the gold cannot be graded.
@@ -99,7 +102,7 @@ class MathAccuracyReward:
         """
         begin = time.perf_counter()
         golds = self._find_golds(columns | ({} if solution is None else {"solution": solution}))
-        texts = [completion_text(completion) for completion in completions]
+        texts = read_responses(completions, log_extra=log_extra, **columns)
         verdicts = self.verifier.grade(texts, golds) if self.verifier else _match_exactly(texts, golds)
         accepted = self._ask_judge(verdicts, texts, golds, columns.get("prompts")) if self.judge else set()
         kinds = [verdict.kind for verdict in verdicts]
@@ -162,7 +165,7 @@ def _match_exactly(texts: list[str], golds: list) -> list[Verdict]:
         raise ValueError(f"Got {len(texts)} completions and {len(golds)} golds: pass one gold per completion.")
     verdicts = []
     for text, gold in zip(texts, map(gold_answer, golds), strict=True):
-        answer = last_box(text[-STRICT_WINDOW:])
+        answer = last_box((strip_thinking(text) or "")[-STRICT_WINDOW:])
         if gold is None:
             verdicts.append(Verdict("unparseable_gold"))
         elif not answer:

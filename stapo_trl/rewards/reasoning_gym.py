@@ -4,7 +4,7 @@ import json
 import re
 from functools import cache
 
-from .completion import completion_text
+from .completion import read_responses
 from .verifier.answer import final_answer
 from .verifier.workers.pool import WorkerPool
 
@@ -27,7 +27,7 @@ def reasoning_gym_reward(completions: list, entry: list[str | None], **kwargs) -
             answer is read.
         entry (`list[str | None]`): Column of [`load_reasoning_gym`], the entries as JSON; `None` for rows of another
             set.
-        **kwargs: Ignored (TRL passes the dataset's other columns).
+        **kwargs: TRL's other arguments, of which `prompts` and `log_extra` tell whether the prompt opened a thought.
 
     Returns:
         `list[float | None]`: One value per completion, `None` without an entry. An answer is wrong if it would call a
@@ -47,7 +47,7 @@ def reasoning_gym_reward(completions: list, entry: list[str | None], **kwargs) -
             f"`entry` is the column of JSON texts that load_reasoning_gym writes, got {len(entry)} for "
             f"{len(completions)} completions: {str(entry)[:80]}."
         )
-    answers = [read_answer(completion_text(completion)) for completion in completions]
+    answers = list(map(read_answer, read_responses(completions, **kwargs)))
     marks = have_full_marks(answers, [text or "" for text in entry], BATCH_SECONDS)
     return [None if text is None else 1.0 if right else -1.0 for text, right in zip(entry, marks, strict=True)]
 

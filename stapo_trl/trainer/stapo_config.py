@@ -1,5 +1,6 @@
 """Configuration of [`STAPOTrainer`]: GRPO's own, with nine more fields and the paper's defaults."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,12 @@ LOSSES = {
     "unclipped": {"loss_type": "dapo", "epsilon": 1.0, "epsilon_high": float("inf")},
     "cispo": {"loss_type": "cispo", "epsilon_high": 20.0},
 }
+
+
+def check_learning_rate(args: GRPOConfig) -> None:
+    """Raise a `ValueError` for a learning rate that would destroy every weight."""
+    if not math.isfinite(float(args.learning_rate)):
+        raise ValueError(f"`learning_rate` must be a finite number, got {args.learning_rate}.")
 
 
 @dataclass
@@ -166,6 +173,7 @@ class STAPOConfig(GRPOConfig):
                 f"`token_stats_steps` must be a whole number of optimizer steps, got {self.token_stats_steps!r}. "
                 "0 takes no statistics."
             )
+        check_learning_rate(self)
         if self.on_nonfinite not in ON_NONFINITE:
             raise ValueError(f"`on_nonfinite` must be one of {list(ON_NONFINITE)}, got {self.on_nonfinite!r}.")
         super().__post_init__()

@@ -31,7 +31,7 @@ from .compat import check_base_trainer, check_environment
 from .nonfinite import FiniteStepTrainer
 from .optimizer_step import EditedStep, edit_step
 from .preflight import check_dataset, check_loss_scaling, check_output_dir, check_policy, check_reward_columns
-from .stapo_config import check_token_rule
+from .stapo_config import check_learning_rate, check_token_rule
 
 
 TEXT = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
@@ -79,6 +79,7 @@ class TokenRuleTrainer(FiniteStepTrainer):
     ):
         check_base_trainer(GRPOTrainer)
         check_environment(uses_peft=kwargs.get("peft_config") is not None)
+        check_learning_rate(args)
         if token_rule is not None:
             check_token_rule(token_rule, args)
         # Other sources of prompts or columns than the dataset are TRL's to check

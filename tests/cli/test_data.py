@@ -1,8 +1,10 @@
 """`stapo data check` prints what a run would train on."""
 
 import json
+import re
 
 import pytest
+from toys import build_byte_tokenizer
 
 from stapo_trl import cli
 from stapo_trl.arithmetic.warm_start import build_tokenizer
@@ -25,7 +27,7 @@ def test_it_counts_and_shows(tmp_path, capsys):
     with pytest.raises(SystemExit, match="no chat template: use the prompt format 'plain'"):
         cli.main(["data", "check", str(file), *options])
     (tmp_path / "tokenizer" / "chat_template.jinja").write_text("{{ raise_exception('no such role') }}")
-    with pytest.raises(SystemExit, match="chat template of .* refuses the prompts: no such role"):
+    with pytest.raises(SystemExit, match="The chat template refuses the prompt .*: no such role"):
         cli.main(["data", "check", str(file), *options])
 
 
@@ -58,3 +60,21 @@ def test_folders_are_looked_at_too_and_a_missing_tokenizer_is_named(tmp_path, ca
     assert "sums: 1 row, 1 problem\n" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="absent"):
         cli.main(["data", "check", str(tmp_path / "sums"), "--tokenizer", str(tmp_path / "absent")])
+
+
+def test_lengths_are_those_of_the_mode_that_is_trained(tmp_path, capsys):
+    file = tmp_path / "made.jsonl"
+    file.write_text('{"question": "1+1?", "answer": "2"}\n')
+    build_byte_tokenizer("qwen3").save_pretrained(tmp_path / "tokenizer")
+    command = ["data", "check", str(file), "--tokenizer", str(tmp_path / "tokenizer")]
+    lengths = []
+    for more in ([], ["--chat_template_kwargs", '{"enable_thinking": false}']):
+        cli.main([*command, *more])
+        lengths.append(int(re.search(r"longest (\d+)", capsys.readouterr().out)[1]))
+    assert lengths[1] - lengths[0] == len("<think>\n\n</think>\n\n")
+    with pytest.raises(SystemExit, match="'enable_thinkin', but the chat template does not use it"):
+        cli.main([*command, "--chat_template_kwargs", '{"enable_thinkin": false}'])
+    for wrong in ("[1]", "enable_thinking=false", "[" * 100_000):
+        with pytest.raises(SystemExit):
+            cli.main([*command, "--chat_template_kwargs", wrong])
+        assert "expected JSON such as '{\"enable_thinking\": false}', got" in capsys.readouterr().err

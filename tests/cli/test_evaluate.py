@@ -3,6 +3,7 @@ import json
 from pathlib import Path
 
 import pytest
+from toys import build_byte_model, build_byte_tokenizer
 
 from stapo_trl import cli
 from stapo_trl.cli import evaluate as command
@@ -95,3 +96,19 @@ def test_names_from_files_break_no_table(saved, tmp_path, capsys):
     result = json.loads(next(Path(tmp_path / "out").glob("*.json")).read_text())
     assert r"| [red]a\|b |" in to_markdown(result) and "[red]a|b" in to_csv(result)
     assert len(rows_of(result)) == 1
+
+
+def test_the_mode_of_the_chat_template_and_dropped_rows_are_options(tmp_path):
+    tokenizer = build_byte_tokenizer("qwen3")
+    build_byte_model(tokenizer).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    path = tmp_path / "own.jsonl"
+    path.write_text('{"problem": "1+1?", "answer": "2"}\n{"problem": "2+2?", "answer": ""}\n')
+    command = ["--model", tmp_path / "model", "--benchmarks", path, "--n", 1, "--output_dir", tmp_path / "out"]
+    with pytest.raises(SystemExit, match="drop them with unusable='drop'"):
+        run(*command)
+    run(*command, "--unusable", "drop", "--chat_template_kwargs", '{"enable_thinking": false}')
+    result = json.loads((tmp_path / "out" / "t0.7-p0.9.json").read_text())
+    assert result["chat_template_kwargs"] == {"enable_thinking": False}
+    assert result["benchmarks"]["own"]["dropped"] == 1
+    assert "own: 1 of 2 rows" in (tmp_path / "out" / "t0.7-p0.9.md").read_text()

@@ -3,7 +3,7 @@ import json
 import pytest
 from datasets import Dataset
 
-from stapo_trl.evaluation.benchmark import from_dataset, open_benchmark
+from stapo_trl.evaluation.benchmark import from_dataset, open_benchmark, open_benchmarks
 
 
 def rows(**columns):
@@ -101,3 +101,34 @@ def test_a_row_that_cannot_be_asked_is_named(tmp_path):
         path = tmp_path / f"own-{number}.jsonl"
         with pytest.raises(ValueError, match=f"{path.name}.*{message}"):
             open_benchmark(write_rows(path, ROW, ROW | {"problem_id": "b"} | change))
+
+
+def test_unusable_rows_are_dropped_and_counted(tmp_path):
+    own = write_rows(tmp_path / "own.jsonl", ROW, ROW | {"problem_id": "b", "solution": None}, ROW | {"prompt": None})
+    other = write_rows(tmp_path / "other.jsonl", {"problem": "1+1?", "answer": "2"}, {"problem": "2+2?", "answer": ""})
+    for path, rows, dropped in ((own, 3, 2), (other, 2, 1)):
+        with pytest.raises(ValueError, match="drop .*unusable='drop'"):
+            open_benchmark(path)
+        benchmark = open_benchmark(path, unusable="drop")
+        assert (len(benchmark.problems), benchmark.rows, benchmark.dropped) == (1, rows, dropped)
+    with pytest.raises(ValueError, match="no usable row, such as row 0: there is no gold"):
+        open_benchmark(write_rows(tmp_path / "none.jsonl", ROW | {"solution": None}), unusable="drop")
+    with pytest.raises(ValueError, match="must be 'raise' or 'drop', got 'keep'"):
+        open_benchmark(own, unusable="keep")
+
+
+def test_files_of_one_name_are_named_by_their_folders(tmp_path):
+    paths = {}
+    for name in ("gsm8k/a/test", "gsm8k/b/test", "math/test", "sums", "aime24"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        paths[name] = write_rows(tmp_path / f"{name}.jsonl", ROW)
+    benchmarks = open_benchmarks(list(paths.values()))
+    assert [each.name for each in benchmarks] == ["a/test", "b/test", "math/test", "sums", "aime24"]
+    assert [problem.benchmark for each in benchmarks for problem in each.problems] == [
+        each.name for each in benchmarks
+    ]
+    for folder in ("x", "y"):
+        (tmp_path / folder / "data").mkdir(parents=True)
+        paths[folder] = write_rows(tmp_path / folder / "data" / "test.jsonl", ROW)
+    assert [each.name for each in open_benchmarks([paths["x"], paths["y"]])] == ["x/data/test", "y/data/test"]
+    assert [each.name for each in open_benchmarks([paths["x"]])] == ["test"]

@@ -4,8 +4,9 @@ import random
 import numpy as np
 import pytest
 import torch
+from datasets import concatenate_datasets
 from peft import LoraConfig
-from toys import weights
+from toys import build_byte_model, build_byte_tokenizer, weights
 from transformers import AutoModelForCausalLM
 from trl import GRPOConfig, GRPOTrainer
 
@@ -139,3 +140,27 @@ def test_weights_spread_over_processes_are_refused(make_trainer):
     next(trainer.model.parameters()).ds_id = 0  # as DeepSpeed ZeRO-3 marks them
     with pytest.raises(ValueError, match="ZeRO-3"):
         trainer.train()
+
+
+def test_prompts_are_rendered_with_the_trainers_settings(make_trainer, monkeypatch):
+    rendered = []
+    monkeypatch.setattr(module, "sample_answers", lambda sampler, *_, **__: rendered.append(sampler) or [])
+    monkeypatch.setattr(
+        module,
+        "measure",
+        lambda *_: dict.fromkeys(("accuracy", "no_answer", "truncated", "length"), 0) | {"pass@k": {"2": [0]}},
+    )
+    tokenizer = build_byte_tokenizer("qwen3")
+    chats = SUMS["sums"].map(lambda row: {"prompt": [{"role": "user", "content": row["prompt"]}]})
+    for options in (None, {"enable_thinking": False}):
+        trainer = make_trainer(
+            model=build_byte_model(tokenizer),
+            processing_class=tokenizer,
+            train_dataset=concatenate_datasets([chats] * 2),
+            reward_funcs=lambda completions, **kwargs: [0.0] * len(completions),
+            chat_template_kwargs=options,
+            max_steps=1,
+            callbacks=[BenchmarkCallback(1, {"sums": chats}, 2, SHORT)],
+        )
+        trainer.train()
+    assert [sampler.chat_template_kwargs for sampler in rendered] == [{}, {"enable_thinking": False}]

@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 from datasets import Dataset
+from toys import build_byte_model, build_byte_tokenizer
 
 from stapo_trl.arithmetic.problems import load_arithmetic
 from stapo_trl.arithmetic.warm_start import build_model, build_tokenizer
 from stapo_trl.data import BENCHMARKS
 from stapo_trl.evaluation import SamplingSettings, TransformersSampler, evaluate
 from stapo_trl.evaluation.benchmark import from_dataset
+from stapo_trl.evaluation.comparison import different_settings
 from stapo_trl.evaluation.result import measure
 from stapo_trl.evaluation.samples import Sample
 
@@ -244,3 +246,48 @@ def test_a_run_without_a_folder_writes_nothing(policy, problems, short, tmp_path
     monkeypatch.chdir(tmp_path)
     evaluate(policy[0], {"sums": problems}, 1, short, tokenizer=build_tokenizer())
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_answer_inside_a_thought_that_the_prompt_opened_is_none(oracle, problems, short):
+    texts = {row["problem_id"]: f"<think>\nI get \\boxed{{{row['solution']}}}. But wait" for row in problems}
+    judged = []
+    result = evaluate(
+        oracle(texts), {"sums": problems}, 1, short, judge=lambda *asked: judged.extend(*asked[:1]) or []
+    )
+    assert result["overall"]["no_answer"] == 1 and judged == []
+
+
+def test_the_variables_of_the_chat_template_are_part_of_the_result(saved, problems, short, tmp_path):
+    tokenizer = build_byte_tokenizer("qwen3")
+    model, chats = (
+        build_byte_model(tokenizer),
+        problems.map(lambda row: {"prompt": [{"role": "user", "content": row["prompt"]}]}),
+    )
+    off = {"enable_thinking": False}
+    results = [
+        evaluate(model, {"sums": chats}, 1, short, tmp_path / str(number), tokenizer, chat_template_kwargs=options)
+        for number, options in enumerate((None, off))
+    ]
+    stored = [json.loads((tmp_path / name / "t1.0-p1.0.json").read_text()) for name in ("0", "1")]
+    assert [result["chat_template_kwargs"] for result in stored] == [{}, off]
+    assert different_settings(*stored) == ["chat_template_kwargs: {} and {'enable_thinking': False}"]
+    del stored[0]["chat_template_kwargs"]  # of a former version
+    assert different_settings(stored[0], results[0]) == []
+    with pytest.raises(ValueError, match="other settings .chat_template_kwargs: .* there, {} now"):
+        evaluate(model, {"sums": chats}, 1, short, tmp_path / "1", tokenizer)
+    path = tmp_path / "0" / "t1.0-p1.0.samples.jsonl"
+    path.write_text(path.read_text().replace(', "chat_template_kwargs": {}', "", 1))
+    evaluate(model, {"sums": chats}, 1, short, tmp_path / "0", tokenizer)
+    sampler = TransformersSampler(model, tokenizer)
+    with pytest.raises(ValueError, match="give `chat_template_kwargs` to the sampler"):
+        evaluate(sampler, {"sums": chats}, 1, short, chat_template_kwargs=off)
+    with pytest.raises(ValueError, match="'enable_thinkin', but the chat template does not use it"):
+        evaluate(model, {"sums": chats}, 1, short, None, tokenizer, chat_template_kwargs={"enable_thinkin": False})
+
+
+def test_dropped_rows_are_counted_in_the_result(oracle, short, tmp_path):
+    path = tmp_path / "own.jsonl"
+    path.write_text('{"problem": "1+1?", "answer": "2"}\n{"problem": "2+2?", "answer": ""}\n')
+    result = evaluate(oracle(), [str(path)], 1, short, unusable="drop")
+    assert result["benchmarks"]["own"]["dropped"] == 1
+    assert "own: 1 of 2 rows cannot be used and were dropped." in result["warnings"]

@@ -113,3 +113,10 @@ def test_the_command_line_offers_the_choices(tmp_path, capsys):
     with pytest.raises(SystemExit):
         TrlParser(STAPOConfig).parse_args_and_config(["--output_dir", str(tmp_path), "--s2t_selection", "lowest"])
     assert "invalid choice" in capsys.readouterr().err
+
+
+def test_a_learning_rate_that_is_not_finite_is_refused(make_trainer):
+    for rate in (math.nan, math.inf, -math.inf):
+        for config_class in (STAPOConfig, GRPOConfig):
+            with pytest.raises(ValueError, match="`learning_rate` must be a finite number, got -?(nan|inf)"):
+                make_trainer(config_class=config_class, learning_rate=rate)

@@ -111,9 +111,24 @@ def _check_types(mapping, types: Mapping, place: str) -> None:
             raise ValueError(f"'{key}' in {place} has the wrong type, got {reprlib.repr(value)}.")
 
 
+class Loader(yaml.SafeLoader):
+    """Plain YAML, in which no mapping has a key twice."""
+
+    def construct_mapping(self, node, deep=False):
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"the key '{key.value}' stands there twice", key.start_mark
+                    )
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
 def _read(path: Path) -> dict:
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader)  # noqa: S506 (a SafeLoader)
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or type(error).__name__
         raise ValueError(f"{path} is not plain YAML{f', line {mark.line + 1}' if mark else ''}: {problem}.") from error

@@ -19,7 +19,8 @@ from rich.table import Table
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
-from ...evaluation.sampling.policy import load_tokenizer
+from ...evaluation.sampling.policy import check_chat_template, load_tokenizer
+from ...evaluation.sampling.settings import CHAT_TEMPLATE_KWARGS
 from ...observe.files import write_atomically
 from ...observe.token_log import TokenLog
 from ...rules import RULES, make_rule
@@ -52,6 +53,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--token_rule_kwargs", metavar="JSON", help='its parameters, such as {"share": 0.1}')
     parser.add_argument("--temperature", type=float, default=1.0, help="of the sampling (default: %(default)s)")
     parser.add_argument("--mini_batch_size", type=int, help="completions that share a threshold (default: all)")
+    parser.add_argument("--chat_template_kwargs", **CHAT_TEMPLATE_KWARGS)
     parser.add_argument("--batch_size", type=int, default=8, help="completions in a forward (default: %(default)s)")
     arguments = parser.parse_args(argv)
     disable_progress_bars()
@@ -77,7 +79,8 @@ def score_file(arguments: argparse.Namespace) -> None:
         raise ValueError(f"{output_dir} holds other files already: give an own folder by --output_dir.")
     rows = read_rows(arguments.data, arguments.prompt_column, arguments.completion_column, arguments.reward_column)
     model, tokenizer = load_model(arguments.model)
-    completions = tokenize_rows(rows, tokenizer)
+    check_chat_template(tokenizer, arguments.chat_template_kwargs)
+    completions = tokenize_rows(rows, tokenizer, arguments.chat_template_kwargs)
     if not completions:
         raise ValueError(f"Every completion in {arguments.data} is empty.")
     if not any(completion.advantage for completion in completions):
@@ -102,6 +105,7 @@ def score_file(arguments: argparse.Namespace) -> None:
             **{name: str(value) for name, value in asdict(rule).items()},
             "rule": type(rule).__name__,
             "model": arguments.model,
+            "chat_template_kwargs": json.dumps(arguments.chat_template_kwargs or {}),
         },
     )
     token_rows, completion_rows = list_tokens(

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from ...data.reading.columns import open_row
 from ...data.reading.source import open_rows
+from ...evaluation.sampling.policy import read_prompt
 from ...rewards.advantages import group_advantages
-from ...rewards.completion import completion_text, plain_messages
+from ...rewards.completion import completion_text
 
 
 NAMES = {
@@ -83,7 +83,9 @@ def _parse_cell(name: str, text: str | None) -> object:
     return text or None
 
 
-def tokenize_rows(rows: Sequence[Mapping], tokenizer: PreTrainedTokenizerBase) -> list[Completion]:
+def tokenize_rows(
+    rows: Sequence[Mapping], tokenizer: PreTrainedTokenizerBase, chat_template_kwargs: Mapping | None = None
+) -> list[Completion]:
     """
     Tokenise completions as GRPOTrainer has them: the prompt alone, by the chat template if it is a conversation, and the
     completion alone. Rows without a token are left out.
@@ -96,6 +98,8 @@ def tokenize_rows(rows: Sequence[Mapping], tokenizer: PreTrainedTokenizerBase) -
             Rows with `prompt` and `completion` (text or messages), or `prompt_ids` and `completion_ids`; `reward` or
             `advantage`; and `problem_id` if prompts do not tell problems apart. Of a completion with several messages
             the last one of the assistant is scored, behind those before it.
+        chat_template_kwargs (`Mapping`, *optional*):
+            Variables of the chat template, as in training.
 
     Raises:
         `ValueError`: for a row that cannot be tokenised or whose numbers are none, by its number from 0.
@@ -103,10 +107,10 @@ def tokenize_rows(rows: Sequence[Mapping], tokenizer: PreTrainedTokenizerBase) -
     tokens, keys, rewards, advantages = [], [], [], []
     for number, row in enumerate(rows):
         try:
-            tokens.append(_tokenize(row, tokenizer))
+            tokens.append(_tokenize(row, tokenizer, chat_template_kwargs))
             rewards.append(_read_number(row, "reward"))
             advantages.append(_read_number(row, "advantage"))
-        except (ValueError, TypeError, TemplateError) as error:  # transformers raises the last two for some messages
+        except (ValueError, TypeError) as error:  # transformers raises the last one for some messages
             raise ValueError(f"Row {number} cannot be scored: {error}") from error
         name = row.get("problem_id")
         keys.append(json.dumps(row.get("prompt") or tokens[-1][0]) if name is None else str(name))
@@ -121,7 +125,9 @@ def tokenize_rows(rows: Sequence[Mapping], tokenizer: PreTrainedTokenizerBase) -
     ]
 
 
-def _tokenize(row: Mapping, tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
+def _tokenize(
+    row: Mapping, tokenizer: PreTrainedTokenizerBase, chat_template_kwargs: Mapping | None
+) -> tuple[list[int], list[int]]:
     """Tokens of the prompt and of the completion of a row."""
     prompt, completion = row.get("prompt"), row.get("completion")
     prompt_ids, completion_ids = _read_ids(row, "prompt_ids"), _read_ids(row, "completion_ids")
@@ -137,9 +143,7 @@ def _tokenize(row: Mapping, tokenizer: PreTrainedTokenizerBase) -> tuple[list[in
         _check_messages("prompt", prompt)
         if tokenizer.chat_template is None:
             raise ValueError("the prompt is a chat, but the tokenizer has no chat template: give prompts as text.")
-        prompt_ids = tokenizer.apply_chat_template(
-            plain_messages(prompt), add_generation_prompt=True, tokenize=True, return_dict=True
-        )["input_ids"]
+        prompt_ids = read_prompt(tokenizer, prompt, chat_template_kwargs)
     elif prompt_ids is None:
         prompt_ids = tokenizer(_check_text("prompt", prompt))["input_ids"]
     if not prompt_ids:

@@ -64,6 +64,20 @@ def read_objects(path: Path) -> Iterator[dict]:
 
 def _loads(text: str, where: str):
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_unique)
+    except DuplicateKey as error:
+        raise ValueError(f"{where} has the key {str(error)!r} twice in one object: keep one of them.") from error
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{where} is not JSON: {error}. Give one object a line, or one list of objects.") from error
+
+
+class DuplicateKey(ValueError):
+    """A key that an object has twice, of which the parser would keep the last one."""
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise DuplicateKey(next(name for name in names if names.count(name) > 1))
+    return found

@@ -6,8 +6,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...rewards.completion import completion_text
+from ...rewards.completion import completion_text, shorten
 from ..gold import gold_text
+from .choices import Choices
 from .columns import Columns, value_at
 
 
@@ -25,7 +26,14 @@ class Row:
 
 def read_row(row: Mapping, columns: Columns) -> Row:
     """Problem and gold of a row; `ValueError` with the reason if the row cannot be used."""
-    system, problem = question(value_at(row, columns.problem))
+    choices = _read_choices(row, columns)
+    system, problem = _question(row, columns)
+    if isinstance(choices, Choices):
+        problem, solution = choices.append_to(problem), _find_letter(row, columns, choices)
+        f"{system}{problem}".encode()
+        return Row(problem, solution, system)
+    if choices and choices not in problem:  # a text that lists them
+        problem = f"{problem}\n{choices}"
     try:
         solution = gold_text(value_at(row, columns.gold))
     except ValueError:
@@ -35,6 +43,62 @@ def read_row(row: Mapping, columns: Columns) -> Row:
         solution = gold_text(worked)
     f"{system}{problem}{solution}".encode()  # half a character, as in "\ud800", fails here, not in Arrow
     return Row(problem, solution, system)
+
+
+def _question(row: Mapping, columns: Columns) -> tuple[str | None, str]:
+    """System message and question of a row, behind the texts that come before it."""
+    contexts = []
+    for path in columns.contexts:
+        value = value_at(row, path)
+        if _is_empty(value):
+            continue
+        if not isinstance(value, str):
+            raise ValueError(f"the column {path[-1]!r} holds more of the problem, but no text: {shorten(value)}")
+        contexts.append(value.strip())
+    system, problem = question(value_at(row, columns.problem))
+    contexts = [text for text in contexts if text not in problem]
+    # "Solve this problem:" stands before its input, everything else behind its context
+    is_instruction = columns.problem[-1].casefold().endswith("instruction")
+    return system, "\n".join([problem, *contexts] if is_instruction else [*contexts, problem])
+
+
+def _read_choices(row: Mapping, columns: Columns) -> Choices | str | None:
+    """The choices of a row, as text where that lists them in a form of its own; `None` if it has none."""
+    values = {path[-1]: value for path in columns.choices if not _is_empty(value := value_at(row, path))}
+    if not values:
+        return None
+    is_by_letter = len(columns.choices) > 2
+    named = ", ".join(map(repr, values))
+    if not is_by_letter and len(values) > 1:
+        raise ValueError(f"there are choices in several columns, {named}")
+    value = values if is_by_letter else next(iter(values.values()))
+    if isinstance(value, str) and not value.lstrip().startswith(("[", "{")):
+        return value.strip()
+    try:
+        return Choices(value)
+    except ValueError as error:
+        raise ValueError(f"the column {named} cannot be read: {error}") from error
+
+
+def _find_letter(row: Mapping, columns: Columns, choices: Choices) -> str:
+    """The letter of the right choice, by the gold or another column that tells it."""
+    flaws = []
+    for path in (columns.gold, *columns.keys):
+        value = value_at(row, path)
+        if _is_empty(value):
+            continue
+        try:
+            return choices.find_letter(value, path in columns.positions)
+        except ValueError as error:
+            flaws.append(error)
+    raise flaws[0] if flaws else ValueError("there is no gold answer")
+
+
+def _is_empty(value: object) -> bool:
+    """Whether a cell holds nothing, as which pandas writes NaN."""
+    if isinstance(value, list | Mapping):
+        return all(map(_is_empty, value.values() if isinstance(value, Mapping) else value))
+    return value is None or value != value or not str(value).strip()
 
 
 def question(prompt: object) -> tuple[str | None, str]:

@@ -60,6 +60,7 @@ def load_benchmark(
     revision: str | None = None,
     split: str | None = None,
     prompt_format: PromptFormat = "chat",
+    unusable: str = "raise",
 ) -> Dataset:
     """
     The problems of an evaluation set.
@@ -78,6 +79,8 @@ def load_benchmark(
             Split, by default the usual or only one.
         prompt_format (`str`, defaults to `"chat"`):
             `"chat"` or `"plain"`; see [`format_prompt`].
+        unusable (`str`, defaults to `"raise"`):
+            What to do with rows that cannot be used; see [`load_problems`].
 
     Returns:
         `Dataset`: columns `prompt`, `solution`, `problem_id` and `source`, one row per problem. A warning is logged if
@@ -105,7 +108,7 @@ def load_benchmark(
     if not numbers:
         raise ValueError(f"{path or repo_id or benchmark.repo_id} holds no problem of {name} in its {len(rows)} rows.")
     rows = rows.select(numbers)
-    problems = load_problems(rows, name, prompt_format=prompt_format)
+    problems = load_problems(rows, name, prompt_format=prompt_format, unusable=unusable)
     problems.info.description += f" ({benchmark.size} expected)"
     if len(problems) != benchmark.size:
         logger.warning("%s: %d problems, %d expected.", name, len(problems), benchmark.size)

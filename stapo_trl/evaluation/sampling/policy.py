@@ -1,14 +1,17 @@
 """The evaluated model: its files and weights, how it reads a prompt, and which tokens end a completion."""
 
 import hashlib
+import inspect
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from jinja2 import TemplateError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import cached_file
 from transformers.utils.hub import extract_commit_hash
 
-from ...rewards.completion import plain_messages
+from ...rewards.completion import decode_response, plain_messages, render_chat
+from ...rewards.verifier.text.thinking import find_open_tag
 
 
 ADAPTER, CONFIG = "adapter_config.json", "config.json"
@@ -74,9 +77,26 @@ def base_of(model: str, revision: str | None = None) -> str | None:
     return PeftConfig.from_pretrained(model, revision=revision).base_model_name_or_path
 
 
-def read_prompt(tokenizer: PreTrainedTokenizerBase, prompt: str | list[dict[str, str]]) -> list[int]:
+def check_chat_template(tokenizer: PreTrainedTokenizerBase, chat_template_kwargs: Mapping | None) -> None:
+    """Raise a `ValueError` for a variable that the chat template does not know, which it would ignore."""
+    template = tokenizer.chat_template
+    known = inspect.signature(tokenizer.apply_chat_template).parameters
+    for name in chat_template_kwargs or ():
+        used = template is not None and (
+            not isinstance(template, str) or re.search(rf"\b{re.escape(name)}\b", template)
+        )
+        if name not in known and not used:
+            seen = "the tokenizer has no chat template" if template is None else "the chat template does not use it"
+            raise ValueError(f"`chat_template_kwargs` sets {name!r}, but {seen}: leave it out, or correct its name.")
+
+
+def read_prompt(
+    tokenizer: PreTrainedTokenizerBase,
+    prompt: str | list[dict[str, str]],
+    chat_template_kwargs: Mapping | None = None,
+) -> list[int]:
     """
-    Tokens of a prompt, text or messages.
+    Tokens of a prompt, text or messages, as GRPOTrainer has them with the same `chat_template_kwargs`.
 
     Messages go through the chat template, which may refuse them (`ValueError`); without one, blank lines join them, as
     base models are prompted.
@@ -85,13 +105,15 @@ def read_prompt(tokenizer: PreTrainedTokenizerBase, prompt: str | list[dict[str,
         prompt = plain_messages(prompt)
         if tokenizer.chat_template:
             # Rendered first: `tokenize=True` returns another type in transformers 5. The template writes its own BOS
-            try:
-                text = tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
-            except TemplateError as error:  # of Gemma for a system message, say
-                raise ValueError(f"The chat template refuses the prompt {str(prompt)[:80]}: {error}.") from error
+            text = render_chat(tokenizer, prompt, **(chat_template_kwargs or {}))
             return tokenizer(text, add_special_tokens=False)["input_ids"]
         prompt = "\n\n".join(message["content"] for message in prompt) + "\n"
     return tokenizer(prompt)["input_ids"]
+
+
+def read_response(tokenizer: PreTrainedTokenizerBase, prompt: Sequence[int], completion: Sequence[int]) -> str:
+    """The text of a completion, behind the opening tag of a thought if its prompt ends with one."""
+    return find_open_tag(tokenizer.decode(prompt[-64:])) + decode_response(tokenizer, completion)
 
 
 def end_tokens(tokenizer: PreTrainedTokenizerBase, *configs) -> set[int]:

@@ -1,5 +1,7 @@
 """How samples are drawn. The backend gets every field, so that a model's own defaults cannot change a result."""
 
+import argparse
+import json
 from dataclasses import dataclass
 
 
@@ -10,6 +12,24 @@ FIXED = {
     "repetition_penalty": 1.0,
     "presence_penalty": 0.0,
     "frequency_penalty": 0.0,
+}
+
+
+def parse_chat_template_kwargs(text: str) -> dict:
+    """The variables of a chat template in an argument of a command."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"expected JSON such as '{{\"enable_thinking\": false}}', got {text!r}")
+    return value
+
+
+CHAT_TEMPLATE_KWARGS = {
+    "type": parse_chat_template_kwargs,
+    "metavar": "JSON",
+    "help": "variables of the chat template, as in training: '{\"enable_thinking\": false}'",
 }
 
 

@@ -1,13 +1,13 @@
 """Sampling with transformers."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..samples import Request, Sample
 from .decoding import decode
-from .policy import end_tokens, fingerprint, load_policy, read_prompt
+from .policy import check_chat_template, end_tokens, fingerprint, load_policy, read_prompt, read_response
 from .settings import SamplingSettings
 
 
@@ -24,6 +24,8 @@ class TransformersSampler:
             Branch, tag or commit on the hub.
         batch_size (`int`, defaults to `64`):
             Completions at a time. It does not change a sample, except for rounding.
+        chat_template_kwargs (`Mapping`, *optional*):
+            Variables of the chat template, as in training, such as `{"enable_thinking": False}`.
     """
 
     backend = "transformers"
@@ -34,12 +36,14 @@ class TransformersSampler:
         tokenizer: PreTrainedTokenizerBase | None = None,
         revision: str | None = None,
         batch_size: int = 64,
+        chat_template_kwargs: Mapping | None = None,
     ):
         if not isinstance(model, str) and tokenizer is None:
             raise ValueError("A loaded model needs its `tokenizer`; or pass the model's name.")
         if batch_size < 1:
             raise ValueError(f"`batch_size` must be at least 1, got {batch_size}.")
         self.model, self.tokenizer, self.revision, self.batch_size = model, tokenizer, revision, batch_size
+        self.chat_template_kwargs = dict(chat_template_kwargs or {})
 
     @cached_property
     def fingerprint(self) -> str | None:
@@ -49,7 +53,9 @@ class TransformersSampler:
     @cached_property
     def _loaded(self) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         if isinstance(self.model, str):
-            return load_policy(self.model, self.revision)
+            model, tokenizer = load_policy(self.model, self.revision)
+            check_chat_template(tokenizer, self.chat_template_kwargs)
+            return model, tokenizer
         return self.model, self.tokenizer
 
     def sample(self, requests: Sequence[Request], settings: SamplingSettings) -> Iterator[list[Sample]]:
@@ -60,7 +66,9 @@ class TransformersSampler:
         prompts = {}
         for request in requests:
             if request.problem.checksum not in prompts:
-                prompts[request.problem.checksum] = read_prompt(tokenizer, request.problem.prompt)
+                prompts[request.problem.checksum] = read_prompt(
+                    tokenizer, request.problem.prompt, self.chat_template_kwargs
+                )
         rows = decode(
             model,
             [prompts[request.problem.checksum] for request in requests],
@@ -70,7 +78,7 @@ class TransformersSampler:
             self.batch_size,
         )
         for finished in rows:
-            texts = tokenizer.batch_decode([row.tokens for row in finished], skip_special_tokens=True)
+            texts = [read_response(tokenizer, row.prompt, row.tokens) for row in finished]
             yield [
                 Sample(
                     *requests[row.index].key,

@@ -1,11 +1,20 @@
 """Sampling with vLLM."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 from ..samples import Request, Sample
-from .policy import base_of, end_tokens, find_config, fingerprint, load_tokenizer, read_prompt
+from .policy import (
+    base_of,
+    check_chat_template,
+    end_tokens,
+    find_config,
+    fingerprint,
+    load_tokenizer,
+    read_prompt,
+    read_response,
+)
 from .settings import FIXED, SamplingSettings
 
 
@@ -18,14 +27,19 @@ class VLLMSampler:
             Folder or hub name of a model or a LoRA adapter, loaded at the first sample.
         revision (`str`, *optional*):
             Branch, tag or commit on the hub.
+        chat_template_kwargs (`Mapping`, *optional*):
+            Variables of the chat template, as in training, such as `{"enable_thinking": False}`.
         **engine_args:
             Other arguments of `vllm.EngineArgs`, such as `tensor_parallel_size`.
     """
 
     backend = "vllm"
 
-    def __init__(self, model: str, revision: str | None = None, **engine_args):
+    def __init__(
+        self, model: str, revision: str | None = None, chat_template_kwargs: Mapping | None = None, **engine_args
+    ):
         self.model, self.revision, self.engine_args = model, revision, engine_args
+        self.chat_template_kwargs = dict(chat_template_kwargs or {})
 
     @cached_property
     def fingerprint(self) -> str:
@@ -52,6 +66,7 @@ class VLLMSampler:
             }
             adapter = LoRARequest("policy", 1, str(find_config(self.model, self.revision).parent))
         tokenizer = load_tokenizer(self.model, self.revision)
+        check_chat_template(tokenizer, self.chat_template_kwargs)
         config = AutoConfig.from_pretrained(options["model"], revision=revision)
         try:
             own = GenerationConfig.from_pretrained(options["model"], revision=revision)
@@ -66,6 +81,7 @@ class VLLMSampler:
         from vllm.sampling_params import RequestOutputKind
 
         engine, tokenizer, ends, adapter = self._loaded
+        prompts = []
         for index, request in enumerate(requests):
             digest = hashlib.sha256(request.seed(settings.seed).encode()).digest()
             params = SamplingParams(
@@ -78,22 +94,23 @@ class VLLMSampler:
                 output_kind=RequestOutputKind.FINAL_ONLY,
                 **FIXED,
             )
-            prompt = {"prompt_token_ids": read_prompt(tokenizer, request.problem.prompt)}
-            engine.add_request(str(index), prompt, params, lora_request=adapter)
+            prompts.append(read_prompt(tokenizer, request.problem.prompt, self.chat_template_kwargs))
+            engine.add_request(str(index), {"prompt_token_ids": prompts[-1]}, params, lora_request=adapter)
         while engine.has_unfinished_requests():
             outputs = [output for output in engine.step() if output.finished]
             if outputs:
                 yield [
-                    self._sample(requests[int(output.request_id)], output.outputs[0], tokenizer) for output in outputs
+                    self._sample(requests[index], output.outputs[0], prompts[index], tokenizer)
+                    for index, output in ((int(output.request_id), output) for output in outputs)
                 ]
 
     @staticmethod
-    def _sample(request: Request, output, tokenizer) -> Sample:
+    def _sample(request: Request, output, prompt: Sequence[int], tokenizer) -> Sample:
         tokens = list(output.token_ids)
         return Sample(
             *request.key,
             checksum=request.problem.checksum,
-            text=tokenizer.decode(tokens, skip_special_tokens=True),
+            text=read_response(tokenizer, prompt, tokens),
             num_tokens=len(tokens),
             truncated=output.finish_reason != "stop",
         )

@@ -3,6 +3,7 @@
 import re
 
 from .text.brackets import braced
+from .text.thinking import strip_thinking
 
 
 BOX = re.compile(r"\\(?:boxed|fbox|framebox)\s*(?=[{\d\w])|(?<![A-Za-z\\])boxed(?=\{)")
@@ -12,9 +13,6 @@ BETWEEN = re.compile(
     r"(?<![A-Za-z])[A-Za-z](?:_\{?\w\}?)?\s*=)*"
 )
 NOTHING = re.compile(r"(?:[\s$~?.…_]|\\[,;:!\[\]() ]|\\q?quad|\\(?:text|mathrm)\{\s*\}|\\l?dots|\\(?:square|Box)\b)*")
-OPENING = re.compile(r"<(think|thinking|thought|reasoning)>|<\|begin_of_thought\|>", re.IGNORECASE)
-CLOSING = re.compile(r"</(?:think|thinking|thought|reasoning)>|<\|end_of_thought\|>", re.IGNORECASE)
-SPECIAL = re.compile(r"<\|[A-Za-z_]{1,20}\|>|</s>|<eos>|<end_of_turn>")
 MARKER = re.compile(
     r"####(?!#)[ \t]*"
     r"|(?<![A-Za-z])answers?(?![A-Za-z])[ \t]*(?:\*\*|__)?[ \t]*(?:is)?[ \t]*(?:\*\*|__)?[ \t]*[:：]"
@@ -37,17 +35,6 @@ REASON = re.compile(
     r"[.。](?=\s+\S|\s*$).*|。.*|\s*(?:I hope|因为).*",
     re.DOTALL,
 )
-
-
-def strip_thinking(response: str) -> str | None:
-    """The response after its thinking part; `None` if the thinking never ends."""
-    if "<" not in response:
-        return response
-    closings = list(CLOSING.finditer(response))
-    start = closings[-1].end() if closings else 0
-    if OPENING.search(response, start):
-        return None
-    return SPECIAL.sub("", response[start:])
 
 
 def _boxes(text: str) -> list[tuple[int, int, str | None]]:

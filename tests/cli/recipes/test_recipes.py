@@ -136,6 +136,8 @@ def test_what_cannot_be_read_is_refused_in_one_sentence(tmp_path):
     for text, message in {
         "a: !!python/object/apply:os.system [touch hacked]": "not plain YAML, line 1: .*tag",
         "a: [1": "not plain YAML, line 1",
+        "seed: 1\nmax_steps: 2\nseed: 2": "not plain YAML, line 3: the key 'seed' stands there twice",
+        "about: {gpus: 1, gpus: 2}": "not plain YAML, line 1: the key 'gpus' stands there twice",
         "- 1": "must hold a YAML mapping",
         "": "must hold a YAML mapping",
         "1: 2": "must hold a YAML mapping",

@@ -6,6 +6,7 @@ import math
 
 import pytest
 from datasets import Dataset
+from toys import build_byte_tokenizer
 
 from stapo_trl.arithmetic.warm_start import build_tokenizer
 from stapo_trl.cli.score.completions import group_advantages, read_rows, tokenize_rows
@@ -192,7 +193,7 @@ def test_what_a_chat_template_refuses_is_named_by_its_row():
     row = {"prompt": [{"role": "bot", "content": "1"}], "completion": "2", "reward": 1.0}
     for template in ("{{ raise_exception('no such role') }}", "{{ messages[0].a.b }}"):
         tokenizer.chat_template = template
-        with pytest.raises(ValueError, match="Row 0 cannot be scored: ('dict object'|no such role)"):
+        with pytest.raises(ValueError, match="Row 0 cannot be scored: .*('dict object'|no such role)"):
             tokenize_rows([row], tokenizer)
 
 
@@ -205,3 +206,13 @@ def test_a_completion_without_a_reward_counts_in_no_mean():
 def test_equal_rewards_and_single_completions_give_exactly_zero():
     # The mean of three times 0.1 is 0.10000000000000002
     assert group_advantages([0.1, 0.1, 0.1, 5.0], ["a", "a", "a", "b"]) == [0.0] * 4
+
+
+def test_a_chat_is_rendered_as_it_was_sampled():
+    tokenizer = build_byte_tokenizer("qwen3")
+    row = {"prompt": [{"role": "user", "content": "7"}], "completion": "8", "advantage": 1.0}
+    ends = []
+    for options in (None, {"enable_thinking": False}):
+        (completion,) = tokenize_rows([row], tokenizer, options)
+        ends.append(tokenizer.decode(completion.prompt_ids).partition("assistant")[2])
+    assert ends == ["\n", "\n<think>\n\n</think>\n\n"]

@@ -184,6 +184,12 @@ def test_a_damaged_file_is_refused_by_its_name(tmp_path):
         ("rows.csv", b"question,answer\n1?,2\n1?,2,3\n", "cannot be read as csv: .*Expected 2 fields in line 3"),
         ("rows.csv", b'question,answer\n"1?,2\n', "cannot be read as csv: .*EOF inside string"),
         ("rows.csv", b"question,answer\n", "it has no rows"),
+        ("rows.csv", b"question;answer\n1?;2\n", "separated by semicolons, not by commas: save it with commas"),
+        ("rows.csv", b"question\tanswer\n1?\t2\n", "separated by tabs, not by commas"),
+        ("rows.tsv", b"question,answer\n1?,2\n", "separated by commas, not by tabs: save it with tabs"),
+        ("rows.csv", b"question,answer,answer\n1?,2,3\n", "several columns named 'answer': rename or remove"),
+        ("rows.jsonl", b'{"answer": 1, "answer": 2}\n', "line 1, has the key 'answer' twice in one object"),
+        ("rows.json", b'[{"x": {"answer": 1, "answer": 2}}]', "has the key 'answer' twice in one object"),
         ("rows.csv", "question,answer\n\u00e9,1\n".encode("latin-1"), "cannot be read as csv: 'utf-8' codec"),
         ("rows.csv", b" \n", "cannot be read as csv"),
         ("rows.parquet", b"PAR1", "cannot be read as parquet"),
@@ -208,6 +214,9 @@ def test_a_damaged_repository_is_refused_and_nothing_in_it_runs(tmp_path, monkey
         {"train.jsonl": "garbage"},
         {"train.parquet": "PAR1"},
         {"train.csv": '"'},
+        {"train.csv": "question;answer\n1?;2\n"},
+        {"train.csv": "question,answer,answer\n1?,2,3\n"},
+        {"train.jsonl": '{"question": "1?", "question": "2?", "answer": 2}\n'},
         {"train.csv": "question,answer\n1?,2,3\n"},  # would give the columns 2 and 3
         {"train.zip": "PK"},
     ]

@@ -4,14 +4,25 @@ import shutil
 
 import pytest
 import torch
+from datasets import Dataset
 from peft import LoraConfig, get_peft_model
 from tokenizers.processors import TemplateProcessing
+from toys import TOY_SETTINGS, build_byte_model, build_byte_tokenizer, content_reward
 from transformers import GenerationConfig
+from trl import GRPOConfig, GRPOTrainer
 
 from stapo_trl.arithmetic.warm_start import build_model, build_tokenizer
 from stapo_trl.evaluation import SamplingSettings, TransformersSampler
 from stapo_trl.evaluation.samples import Problem, Request
-from stapo_trl.evaluation.sampling.policy import base_of, end_tokens, fingerprint, load_policy, read_prompt
+from stapo_trl.evaluation.sampling.policy import (
+    base_of,
+    end_tokens,
+    fingerprint,
+    load_policy,
+    read_prompt,
+    read_response,
+)
+from stapo_trl.rewards import final_answer
 
 
 CHAT = [{"role": "system", "content": "1"}, {"role": "user", "content": "2+3"}]
@@ -143,3 +154,64 @@ def test_no_model_is_refused_with_a_sentence(tmp_path):
         fingerprint("no/such-model")
     with pytest.raises(ValueError, match="needs its `tokenizer`"):
         TransformersSampler(build_model())
+
+
+@pytest.fixture
+def thinking(tmp_path):
+    """A folder with an untrained model that has a published chat template, under its name."""
+
+    def save(template, special=()):
+        tokenizer = build_byte_tokenizer(template, special)
+        build_byte_model(tokenizer).save_pretrained(tmp_path / template)
+        tokenizer.save_pretrained(tmp_path / template)
+        return str(tmp_path / template)
+
+    return save
+
+
+def test_prompts_are_rendered_as_grpo_trainer_renders_them(thinking, tmp_path):
+    for options in (None, {"enable_thinking": False}, {"enable_thinking": True}):
+        tokenizer = build_byte_tokenizer("qwen3_5_think")
+        trainer = GRPOTrainer(
+            model=build_byte_model(tokenizer),
+            reward_funcs=content_reward,
+            args=GRPOConfig(str(tmp_path / "run"), **TOY_SETTINGS, chat_template_kwargs=options),
+            train_dataset=Dataset.from_list([{"prompt": CHAT}] * 8),
+            processing_class=tokenizer,
+        )
+        (expected,) = trainer._tokenize_prompts([CHAT])[0]
+        assert read_prompt(tokenizer, CHAT, options) == expected, options
+
+
+def test_a_sample_begins_with_the_tag_that_its_prompt_ends_with(thinking):
+    requests = [Request(Problem("a", "p", CHAT, "5"), number) for number in range(2)]
+    cases = [
+        ("qwen3_5_think", None, True),
+        ("qwen3_5_think", {"enable_thinking": False}, False),
+        ("qwen3", None, False),
+    ]
+    for template, options, opens in cases:
+        sampler = TransformersSampler(thinking(template), chat_template_kwargs=options)
+        texts = [sample.text for part in sampler.sample(requests, SamplingSettings(1.0, 1.0, 4)) for sample in part]
+        assert len(texts) == 2 and [text.startswith("<think>\n") for text in texts] == [opens] * 2
+
+
+def test_thoughts_between_special_tokens_are_seen():
+    tokenizer = build_byte_tokenizer("gemma4", ("<|channel>", "<channel|>", "<turn|>"))
+    ids = tokenizer("<|channel>thought\n4?<channel|>5<turn|><eos>")["input_ids"]
+    assert final_answer(read_response(tokenizer, [2], ids)) is None
+    assert read_response(tokenizer, [2], ids) == "<|channel>thought\n4?<channel|>5<turn|>"
+    assert read_response(build_byte_tokenizer(), tokenizer("a <think>")["input_ids"], tokenizer("5")["input_ids"]) == (
+        "<think>5"
+    )
+
+
+def test_a_variable_that_no_chat_template_uses_is_refused(thinking, saved):
+    cases = [
+        (thinking("qwen3"), "sets 'enable_thinkin', but the chat template does not use it"),
+        (saved, "sets 'enable_thinkin', but the tokenizer has no chat template"),
+    ]
+    for model, message in cases:
+        sampler = TransformersSampler(model, chat_template_kwargs={"enable_thinkin": False})
+        with pytest.raises(ValueError, match=message):
+            next(sampler.sample([Request(Problem("a", "p", CHAT, "5"), 0)], SamplingSettings(1.0, 1.0, 4)))
