@@ -228,7 +228,7 @@ def test_the_gradient_is_that_of_the_official_loss(make, monkeypatch, float64_de
         wide |= {"logps": logps, "entropies": entropies.detach(), "old_logps": batch["old_per_token_logps"]}
         columns.append({name: value.expand_as(logps)[mask] for name, value in wide.items()})
 
-    losses = run_step(trainer, monkeypatch, micro_batches)
+    losses = run_step(trainer, micro_batches)
     found = {name: parameter.grad.clone() for name, parameter in trainer.model.named_parameters()}
     trainer.model.zero_grad()
     name, parameters, _ = CASES[case]
