@@ -11,7 +11,7 @@ from stapo_trl.observe.dynamics import QUADRANTS
 from stapo_trl.observe.token_log import COMPLETIONS, FOLDER, TOKENS
 
 
-WORDS = ["1", "2", "$", " x", " let", "So", "Wait", "\n", "\t", " ", "7", "=", " the", "\\boxed{", "é", "你好"]
+TEXTS = ["1", "2", "$", " x", " let", "So", "Wait", "\n", "\t", " ", "7", "=", " the", "\\boxed{", "é", "你好"]
 HOSTILE = [
     "<script>alert(1)</script>",
     "</script><script>alert(2)</script>",
@@ -34,7 +34,7 @@ SETTINGS = {"prob_threshold": "0.002", "entropy_quantile": "0.75", "selection": 
 
 
 def write_run(
-    folder: Path, num_steps: int = 30, num_tokens: int = 400, num_completions: int = 6, words=WORDS, seed: int = 0
+    folder: Path, num_steps: int = 30, num_tokens: int = 400, num_completions: int = 6, texts=TEXTS, seed: int = 0
 ) -> Path:
     """Write `metrics.jsonl` and `token_log/` of a made-up run: a third of its tokens are silenced."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -43,12 +43,12 @@ def write_run(
     steps = np.sort(rng.integers(1, num_steps + 1, num_tokens))
     silenced = rng.random(num_tokens) < 1 / 3
     candidate = silenced | (rng.random(num_tokens) < 0.2)
-    token_ids = rng.integers(0, len(words), num_tokens)
-    vocabulary = pa.array(words)
+    token_ids = rng.integers(0, len(texts), num_tokens)
+    vocabulary = pa.array(texts)
     probs = np.where(candidate, 10 ** rng.uniform(-7, -2.71, num_tokens), rng.beta(3, 0.5, num_tokens))
     entropies = np.where(silenced, rng.uniform(0, 0.6, num_tokens), rng.gamma(2, 0.5, num_tokens))
     contexts = pa.array([f"step {index}: 12+7=19; therefore " * 3 for index in range(97)])
-    tops = pa.array([words[index:] + words[:index] for index in range(5)]).take(rng.integers(0, 5, num_tokens))
+    tops = pa.array([texts[index:] + texts[:index] for index in range(5)]).take(rng.integers(0, 5, num_tokens))
     columns = {
         "step": steps,
         "completion_id": pa.array([f"completion-{index}" for index in range(53)]).take(
@@ -75,14 +75,14 @@ def write_run(
     write_tokens(folder, columns)
     completions = []
     for index in range(num_completions):
-        ids = rng.integers(0, len(words), 120)
+        ids = rng.integers(0, len(texts), 120)
         completions.append(
             {
                 "step": 1 + index % num_steps,
                 "completion_id": f"completion-{index}",
                 "problem_id": f"problem-{index}",
                 "prompt": "12+7-3=?",
-                "tokens": [words[place] for place in ids],
+                "tokens": [texts[place] for place in ids],
                 "probs": rng.beta(3, 0.5, 120).tolist(),
                 "entropies": rng.gamma(2, 0.3, 120).tolist(),
                 "silenced": [bool(flag) for flag in rng.random(120) < 0.03],

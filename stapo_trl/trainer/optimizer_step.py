@@ -144,10 +144,10 @@ def lay_out(tokens: Tokens, edit: Edit, inputs: list[dict[str, Any]], places: li
         none = torch.zeros_like(place)
         candidates.append(none if candidate is None else none.masked_scatter(place, candidate))
         if advantage is not None:
-            whole = batch["advantages"]
-            whole = (whole.unsqueeze(1) if whole.dim() == 1 else whole).expand(place.shape)
+            own = batch["advantages"]
+            own = (own.unsqueeze(1) if own.dim() == 1 else own).expand(place.shape)
             edited = torch.zeros_like(place).masked_scatter(place, changed)
-            advantage = whole.masked_scatter(edited, advantage[changed].to(whole.dtype))
+            advantage = own.masked_scatter(edited, advantage[changed].to(own.dtype))
         advantages.append(advantage)
     return StepEdit(keep_masks, advantages, candidates, edit.quadrants)
 

@@ -98,8 +98,8 @@ def apply_rule(
     responses = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
     tokens = tokens._replace(responses=responses[places[0][0]])
     edit = watch(rule, tokens, rule(tokens, gather_one), gather_one)
-    whole = lay_out(tokens, edit, inputs, places)
-    edited = whole.advantages[0]
+    laid_out = lay_out(tokens, edit, inputs, places)
+    edited = laid_out.advantages[0]
     norms = gradient_norm_sq(logps, sums_sq, advantages if edited is None else edited).sqrt()
     rewards = [completion.reward for completion in completions if completion.reward is not None]
     metrics = {"step": step} | describe_edit(edit, sum(lengths), *map(float, sum_edit(tokens, edit))) | edit.metrics
@@ -109,7 +109,7 @@ def apply_rule(
     if edit.quadrants is not None:
         sums = sum_quadrants(logps, entropies, norms, advantages, mask, *edit.quadrants)
         metrics |= {f"s2t/{name}": value for name, value in describe_quadrants(sums).items()}
-    columns = {"candidate": whole.candidates[0], "silenced": ~whole.keep_masks[0], "gradient_norm": norms}
+    columns = {"candidate": laid_out.candidates[0], "silenced": ~laid_out.keep_masks[0], "gradient_norm": norms}
     if edited is not None:
         columns["edited_advantage"] = edited
     columns = {name: values[0].split(lengths) for name, values in columns.items()}

@@ -38,7 +38,7 @@ def test_the_page_opens_without_complaints_or_requests(open_page, report):
 
 
 def test_no_token_runs_as_code(open_page, tmp_path):
-    run = write_run(tmp_path / "<img src=x onerror=alert(6)>", num_tokens=len(HOSTILE) * 40, words=HOSTILE)
+    run = write_run(tmp_path / "<img src=x onerror=alert(6)>", num_tokens=len(HOSTILE) * 40, texts=HOSTILE)
     page = open_page(build_report([run], tmp_path / "report"))
     page.fill("#search", "<script>")
     assert "<script>alert(1)</script>" in page.text_content("#tokens tbody")

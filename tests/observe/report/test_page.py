@@ -49,7 +49,7 @@ def test_a_report_is_one_file_and_its_figures(tmp_path):
 
 
 def test_hostile_text_is_data_everywhere(tmp_path):
-    run = write_run(tmp_path / "<img src=x onerror=alert(6)>", num_tokens=len(HOSTILE) * 40, words=HOSTILE)
+    run = write_run(tmp_path / "<img src=x onerror=alert(6)>", num_tokens=len(HOSTILE) * 40, texts=HOSTILE)
     html, data = read_report(build_report([run], tmp_path / "report"))
     block = re.search(r'id="data">(.*?)</script>', html, re.DOTALL)[1]
     assert not set("<>&") & set(block) and block.isascii()
@@ -187,7 +187,7 @@ def test_a_missing_extra_is_named(tmp_path, capsys, monkeypatch):
 
 
 def test_a_token_of_100_kB_does_not_fill_the_page(tmp_path):
-    run = write_run(tmp_path / "run", num_tokens=40, num_completions=2, words=["x" * 100_000] * 5)
+    run = write_run(tmp_path / "run", num_tokens=40, num_completions=2, texts=["x" * 100_000] * 5)
     html, data = read_report(build_report([run]))
     assert len(html) < 1e6 and {row[3] for row in data["spurious"]} == {"x" * 80 + "…"}
 
